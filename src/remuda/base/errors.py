@@ -1,0 +1,132 @@
+"""Every error that Remuda raises on purpose, in one tree; the family tells the caller what to do.
+
+    RemudaError
+    ├── Refused               the request is wrong: change it
+    │   ├── InvalidArgument
+    │   ├── UnknownCommand
+    │   ├── UnknownMethod
+    │   ├── Forbidden
+    │   └── Misconfigured     the operator's input is wrong
+    ├── Unavailable           try again later; carries `retry_after`
+    │   ├── StoreUnavailable
+    │   ├── UpstreamUnavailable
+    │   ├── Draining
+    │   ├── SessionNotCreated
+    │   └── DriverUnavailable
+    ├── Lost                  the thing is gone: give it up
+    │   ├── SessionLost
+    │   └── LeaseLost
+    └── Broken                our bug
+
+A class knows its HTTP status and its W3C WebDriver error code; its docstring is its default message.
+"""
+
+from typing import ClassVar
+
+
+class RemudaError(Exception):
+    """Something went wrong in Remuda."""
+
+    status: ClassVar[int] = 500
+    webdriver: ClassVar[str] = "unknown error"
+
+    def __init__(self, message: str | None = None) -> None:
+        self.message = message or (type(self).__doc__ or "").strip()
+        super().__init__(self.message)
+
+
+class Refused(RemudaError):
+    """The request is wrong."""
+
+    status = 400
+    webdriver = "invalid argument"
+
+
+class InvalidArgument(Refused):
+    """The request holds a value that cannot be used."""
+
+
+class UnknownCommand(Refused):
+    """There is nothing at this path."""
+
+    status = 404
+    webdriver = "unknown command"
+
+
+class UnknownMethod(Refused):
+    """This path exists, but not for this method."""
+
+    status = 405
+    webdriver = "unknown method"
+
+
+class Forbidden(Refused):
+    """This request comes from a place that may not send it."""
+
+    status = 403
+    webdriver = "unknown error"
+
+
+class Misconfigured(Refused):
+    """An option or a setting has a value that Remuda cannot work with."""
+
+
+class Unavailable(RemudaError):
+    """This cannot be done right now."""
+
+    status = 503
+    webdriver = "unknown error"
+
+    def __init__(self, message: str | None = None, *, retry_after: float = 1.0) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+class StoreUnavailable(Unavailable):
+    """Redis does not answer."""
+
+
+class UpstreamUnavailable(Unavailable):
+    """The process that should answer this cannot be reached."""
+
+    status = 502
+
+
+class Draining(Unavailable):
+    """This process is shutting down and takes no new work."""
+
+
+class SessionNotCreated(Unavailable):
+    """No browser could be started for this request."""
+
+    status = 500
+    webdriver = "session not created"
+
+
+class DriverUnavailable(Unavailable):
+    """The browser's driver cannot be started."""
+
+    status = 500
+    webdriver = "session not created"
+
+
+class Lost(RemudaError):
+    """The thing asked for is gone."""
+
+    status = 404
+
+
+class SessionLost(Lost):
+    """There is no such session."""
+
+    webdriver = "invalid session id"
+
+
+class LeaseLost(Lost):
+    """Somebody else owns this now."""
+
+    status = 409
+
+
+class Broken(RemudaError):
+    """Remuda has a bug here."""

@@ -1,0 +1,1 @@
+"""Every Redis key of Remuda, declared once. Pure: nothing here talks to Redis."""
