@@ -1,0 +1,112 @@
+"""What is fixed when a process starts. Every option is declared here once, with its default and meaning;
+its flag, its `REMUDA_*` environment variable and its place in `remuda.toml` follow from its name.
+
+Precedence: flag, then environment, then file, then default.
+"""
+
+import dataclasses
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, get_type_hints
+
+import msgspec
+
+from remuda.base.errors import Misconfigured
+
+ENV_PREFIX = "REMUDA_"
+DEFAULT_FILE = Path("remuda.toml")
+
+
+def _option(default: Any, meaning: str, *, secret: bool = False) -> Any:
+    return dataclasses.field(default=default, metadata={"meaning": meaning, "secret": secret})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """The options of a herd."""
+
+    host: str = _option("127.0.0.1", "Address the front door listens on.")
+    port: int = _option(4444, "Port of the front door; 0 takes a free one.")
+    data: Path = _option(Path(".remuda"), "Directory for everything that must survive a restart.")
+    redis: str = _option(
+        "",
+        "Redis to use instead of the embedded one: redis://, rediss://, unix:// or redis+sentinel://.",
+        secret=True,
+    )
+    prefix: str = _option("", "Put before every Redis key, so that several fleets can share one Redis.")
+    slots: int = _option(0, "WebDriver sessions that run at the same time; 0 means one per CPU core.")
+    warm: int = _option(1, "Nodes kept waiting with their driver started, so that a session starts at once.")
+    insecure: bool = _option(False, "Listen beyond loopback although anybody there may then use the herd.")
+    allow_origins: str = _option("", "Web origins that may talk to the front door, separated by commas.")
+    chromium: str = _option("", "Chromium or Chrome to run; by default the one that is found.")
+    chromedriver: str = _option("", "ChromeDriver to run; by default the one that is found.")
+    chromium_args: str = _option("", "More arguments for every Chromium, separated by spaces.")
+    headless: bool = _option(True, "Run browsers without a window unless the client says otherwise.")
+    log_level: Literal["debug", "info", "warning", "error"] = _option("warning", "Least severe event logged.")
+    log_format: Literal["auto", "text", "json"] = _option(
+        "auto", "How log events are written; auto is text in a terminal and JSON elsewhere."
+    )
+
+    def environ(self) -> dict[str, str]:
+        """The variables that make a child process load this very config."""
+        variables = {}
+        for option in dataclasses.fields(self):
+            value = getattr(self, option.name)
+            if value != option.default:
+                variables[env_name(option.name)] = str(value)
+        return variables
+
+
+def env_name(option: str) -> str:
+    """The environment variable of an option."""
+    return ENV_PREFIX + option.upper()
+
+
+def load_config(
+    flags: Mapping[str, Any] | None = None,
+    *,
+    environ: Mapping[str, str] | None = None,
+    file: Path | None = None,
+) -> Config:
+    """The config from flags (None: not given), environment and file; Misconfigured names what is wrong."""
+    environ = os.environ if environ is None else environ
+    values: dict[str, tuple[Any, str]] = {}
+    for name, value in _read_file(file).items():
+        values[name] = (value, f"{name} in {file or DEFAULT_FILE}")
+    for option in dataclasses.fields(Config):
+        variable = env_name(option.name)
+        if variable in environ:
+            values[option.name] = (environ[variable], variable)
+    for name, value in (flags or {}).items():
+        if value is not None:
+            values[name] = (value, "--" + name.replace("_", "-"))
+    types = get_type_hints(Config)
+    return Config(**{name: _convert(value, types[name], origin) for name, (value, origin) in values.items()})
+
+
+def _read_file(file: Path | None) -> dict[str, Any]:
+    path = file or DEFAULT_FILE
+    try:
+        table = tomllib.loads(path.read_text())
+    except FileNotFoundError:
+        if file is None:
+            return {}
+        raise Misconfigured(f"There is no config file {file}") from None
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise Misconfigured(f"{path} cannot be read: {error}") from error
+    known = {option.name for option in dataclasses.fields(Config)}
+    if unknown := sorted(table.keys() - known):
+        raise Misconfigured(f"{path} has unknown options: {', '.join(unknown)}")
+    return table
+
+
+def _convert(value: Any, kind: Any, origin: str) -> Any:
+    if kind is Path:
+        return Path(value)
+    try:
+        return msgspec.convert(value, kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise Misconfigured(f"{origin} is {value!r}: {error}") from error

@@ -1,0 +1,64 @@
+"""Opens a connection for a parsed URL: finds the master through Sentinel, dials, says HELLO, selects."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from remuda.base.errors import StoreUnavailable
+from remuda.store.url import StoreUrl
+from remuda.store.wire import CommandRefused, Wire, pack
+
+
+async def dial(url: StoreUrl, make_wire: Callable[[], Wire], *, name: str) -> Wire:
+    """A connection that is ready for commands; StoreUnavailable when there is none to be had."""
+    try:
+        wire = await _open(url, make_wire)
+        await _greet(wire, url, name=name)
+    except (OSError, CommandRefused) as error:
+        raise StoreUnavailable(f"Redis at {url} cannot be used: {error}") from error
+    return wire
+
+
+async def _open(url: StoreUrl, make_wire: Callable[[], Wire]) -> Wire:
+    loop = asyncio.get_running_loop()
+    if url.path:
+        return (await loop.create_unix_connection(make_wire, url.path))[1]
+    host, port = await _find_master(url) if url.service else url.hosts[0]
+    return (await loop.create_connection(make_wire, host, port, ssl=url.tls))[1]
+
+
+async def _find_master(url: StoreUrl) -> tuple[str, int]:
+    # Only here, since redis-py is large and most fleets have no Sentinel.
+    import redis.asyncio.sentinel
+    import redis.exceptions
+
+    options: Any = {"socket_timeout": 1.0, "socket_connect_timeout": 1.0}
+    sentinel: Any = redis.asyncio.sentinel.Sentinel(url.hosts, **options)  # type: ignore[no-untyped-call]
+    try:
+        host, port = await sentinel.discover_master(url.service)
+        return host, port
+    except redis.exceptions.RedisError as error:
+        raise OSError(f"no Sentinel names the master of {url.service!r}: {error}") from error
+    finally:
+        for client in sentinel.sentinels:
+            await client.aclose()
+
+
+async def _greet(wire: Wire, url: StoreUrl, *, name: str) -> None:
+    hello: list[Any] = ["HELLO", 3]
+    if url.password:
+        hello += ["AUTH", url.username or "default", url.password]
+    if name:
+        hello += ["SETNAME", name]
+    commands = [hello, ["SELECT", url.db]] if url.db else [hello]
+    replies = []
+    for command in commands:
+        reply: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        wire.send(pack(*command), (reply,))
+        replies.append(reply)
+    try:
+        for reply in replies:
+            await reply
+    except BaseException:
+        wire.abort()
+        raise

