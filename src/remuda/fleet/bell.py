@@ -1,0 +1,45 @@
+"""Waiting without polling: a bell is rung when what somebody waits for may have come.
+
+A bell carries no truth. Whoever hears it looks at the state in Redis; whoever hears nothing looks all
+the same every `LOOK_EVERY` seconds, since a ring can be lost and foreign writers ring none.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from remuda.keyspace.fleet import BELL
+from remuda.keyspace.key import ChannelName
+from remuda.store import Store
+
+T = TypeVar("T")
+
+LOOK_EVERY = 1.0
+
+
+def bell_of(topic: str) -> ChannelName:
+    """The bell of a topic: a key's name, or an id with what is meant of it."""
+    return BELL(topic)
+
+
+async def wait_for(
+    store: Store,
+    bell: ChannelName,
+    look: Callable[[], Awaitable[T | None]],
+    *,
+    timeout: float | None,
+    look_every: float = LOOK_EVERY,
+) -> T | None:
+    """What `look` finds, as soon as it finds something; None after the time-out."""
+    deadline = None if timeout is None else asyncio.get_running_loop().time() + timeout
+    with store.subscribe(bell) as rings:
+        while True:
+            found = await look()
+            if found is not None:
+                return found
+            pause = look_every
+            if deadline is not None:
+                pause = min(pause, deadline - asyncio.get_running_loop().time())
+                if pause <= 0:
+                    return None
+            await rings.wait(pause)

@@ -1,0 +1,71 @@
+"""The tie between a process and the herd that started it: a socket that both ends hold open.
+
+The child says on it that it is ready; the child's end reads end-of-file the moment the parent is gone,
+however it went, and the child then leaves. Descendants of the child inherit their end of it and
+watch it too, so nothing outlives the herd, while a crash in between takes nobody else down.
+"""
+
+import asyncio
+import os
+import socket
+from collections.abc import Callable
+
+VARIABLE = "REMUDA_LIFELINE"
+_READY = b"ready\n"
+
+
+class Lifeline:
+    """The child's end."""
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor
+
+    @classmethod
+    def from_environ(cls) -> "Lifeline | None":
+        """The lifeline of this process; None when nobody holds it, as under systemd or in a container."""
+        text = os.environ.get(VARIABLE)
+        return cls(int(text)) if text else None
+
+    def say_ready(self) -> None:
+        """Tells the parent that this process does its work now."""
+        os.write(self.descriptor, _READY)
+
+    def watch(self, on_cut: Callable[[], None]) -> None:
+        """Calls back once when the parent is gone."""
+        loop = asyncio.get_running_loop()
+
+        def cut() -> None:
+            # The parent never sends anything: readable means end-of-file.
+            loop.remove_reader(self.descriptor)
+            on_cut()
+
+        loop.add_reader(self.descriptor, cut)
+
+
+class Tether:
+    """The parent's end."""
+
+    def __init__(self) -> None:
+        self._ours, self._theirs = socket.socketpair()
+        self._ours.setblocking(False)
+
+    @property
+    def environ(self) -> dict[str, str]:
+        return {VARIABLE: str(self._theirs.fileno())}
+
+    @property
+    def descriptor(self) -> int:
+        """What the child must inherit."""
+        return self._theirs.fileno()
+
+    def handed_over(self) -> None:
+        """Closes our copy of the child's end: from now on end-of-file means that the child is gone."""
+        self._theirs.close()
+
+    async def wait_ready(self) -> bool:
+        """Whether the child said that it is ready; False when it ended before."""
+        return await asyncio.get_running_loop().sock_recv(self._ours, len(_READY)) == _READY
+
+    def close(self) -> None:
+        """Lets go: whoever still holds the other end leaves."""
+        self._ours.close()
