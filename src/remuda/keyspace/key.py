@@ -112,7 +112,7 @@ class Key(Generic[N]):
     writer: str
     lifetime: Lifetime
     fields: Mapping[str, str] = field(default_factory=dict)
-    """Of a hash or stream: field name (or `<placeholder>`) -> what it holds. Of others: `value` or `member`."""
+    """Of a hash or stream: field (or `<placeholder>`) -> what it holds. Of others: `value` or `member`."""
     source: str = "remuda"
     """Where it is specified: the number of the seed document(s), or `remuda` for our own."""
     parts: Mapping[str, str] = field(default_factory=dict)

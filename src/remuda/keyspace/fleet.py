@@ -1,0 +1,47 @@
+"""The keys of fleet/: what Remuda needs beyond the documents. All of them live under `remuda:`."""
+
+from remuda.keyspace import rules
+from remuda.keyspace.key import ChannelName, HashName, Key, StringName, ZSetName, expires, until
+
+ROLE = Key(
+    "remuda:role:{role}",
+    HashName,
+    meaning="A running role, and where to reach it",
+    writer="fleet/role",
+    lifetime=expires(15),
+    fields={
+        "name": "what it is: `gateway`, `manager`, `orchestrator`, ...",
+        "host": "name of the machine it runs on",
+        "pid": "id of its process",
+        "version": "version of Remuda",
+        "startedAt": "RFC 3339, when it started",
+        "beatAt": "RFC 3339, its last beat",
+        "address": "`host:port` it listens at; empty when it does not listen",
+    },
+    parts={"role": rules.ID},
+)
+ROLES = Key(
+    "remuda:roles",
+    ZSetName,
+    meaning="Every role that runs, so that nobody has to scan for them",
+    writer="fleet/role, which also trims the stale ones",
+    lifetime=until("its last member leaves"),
+    fields={"member": "role id, scored by its last beat in Unix seconds"},
+)
+LEASE = Key(
+    "remuda:lease:{resource}",
+    StringName,
+    meaning="Who owns the resource, for as long as the key lives",
+    writer="fleet/lease",
+    lifetime=expires(60, ends="renewed by its holder, deleted when given up"),
+    fields={"value": "id of the owner"},
+    parts={"resource": rules.TOPIC},
+)
+BELL = Key(
+    "remuda:bell:{topic}",
+    ChannelName,
+    meaning="Rung when what is waited for may have come; carries no truth, so a lost ring costs only time",
+    writer="whoever makes it come",
+    lifetime=until("it is heard"),
+    parts={"topic": rules.TOPIC},
+)

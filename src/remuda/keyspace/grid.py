@@ -1,0 +1,336 @@
+"""The keys of grid/: sessions, the orchestrators that own slots, the managers, and the live timeouts.
+
+Two documents describe them, and this is their union. Where they differ in a value (a session's heartbeat
+is RFC 3339 in 000 and a number in 001) the later one, 000, is followed.
+"""
+
+from typing import Any
+
+from remuda.keyspace.key import HashName, Key, ListName, SetName, StreamName, StringName, expires, until
+
+_EMPTIED = until("its last member leaves")
+_SESSION_PURGED = until("ops/gc purges the session")
+_ORCHESTRATOR_PURGED = until("ops/gc purges the orchestrator, once its `retain` has expired")
+
+ORCHESTRATORS = Key(
+    "orchestrators",
+    SetName,
+    meaning="Every orchestrator of the grid, alive or not yet purged",
+    writer="grid/orchestrator; ops/gc removes",
+    lifetime=_EMPTIED,
+    fields={"member": "orchestrator id"},
+    source="000, 001",
+)
+MANAGERS = Key(
+    "managers",
+    SetName,
+    meaning="Every manager that creates sessions",
+    writer="grid/manager; ops/gc removes",
+    lifetime=_EMPTIED,
+    fields={"member": "manager id"},
+    source="001",
+)
+SESSIONS_ACTIVE = Key(
+    "sessions.active",
+    SetName,
+    meaning="Sessions from their request to their end",
+    writer="grid/manager adds; whoever ends a session moves it to `sessions.terminated`",
+    lifetime=_EMPTIED,
+    fields={"member": "session id"},
+    source="000, 001",
+)
+SESSIONS_TERMINATED = Key(
+    "sessions.terminated",
+    SetName,
+    meaning="Sessions that have ended and are kept for their history",
+    writer="whoever ends a session; ops/gc removes",
+    lifetime=_EMPTIED,
+    fields={"member": "session id"},
+    source="000, 001",
+)
+TIMEOUTS = Key(
+    "timeouts",
+    HashName,
+    meaning="The grid's live settings: how long each step of a session may take",
+    writer="grid/manager writes the defaults; an operator changes them",
+    lifetime=until("an operator deletes it"),
+    fields={
+        "queue": "seconds a session may wait for a slot",
+        "scheduling": "seconds until an orchestrator has scheduled the node",
+        "nodeStartup": "seconds until the node answers",
+        "driverStartup": "seconds until the driver answers its node",
+        "sessionTermination": "seconds without a command after which a session ends",
+        "slotReclaimInterval": "seconds between two searches for lost slots",
+    },
+    source="001",
+)
+
+SESSION_HEARTBEAT_NODE = Key(
+    "session:{session}:heartbeat.node",
+    StringName,
+    meaning="The session's node is alive",
+    writer="grid/node",
+    lifetime=expires(60),
+    fields={"value": "RFC 3339, the last beat"},
+    source="000, 001",
+)
+SESSION_HEARTBEAT_MANAGER = Key(
+    "session:{session}:heartbeat.manager",
+    StringName,
+    meaning="The manager is still creating the session",
+    writer="grid/manager",
+    lifetime=expires(30),
+    fields={"value": "RFC 3339, the last beat"},
+    source="000, 001",
+)
+SESSION_SLOT = Key(
+    "session:{session}:slot",
+    StringName,
+    meaning="The slot that the session holds",
+    writer="grid/manager",
+    lifetime=until("the session ends and gives its slot back"),
+    fields={"value": "slot id"},
+    source="000, 001",
+)
+SESSION_ORCHESTRATOR = Key(
+    "session:{session}:orchestrator",
+    ListName,
+    meaning="The orchestrator that scheduled the node; a list, so that the manager can wait for it",
+    writer="grid/orchestrator",
+    lifetime=_SESSION_PURGED,
+    fields={"member": "orchestrator id, only one"},
+    source="000, 001",
+)
+SESSION_LOG = Key(
+    "session:{session}:log",
+    StreamName,
+    meaning="What happened to the session, in order; see the log codes",
+    writer="grid/manager, grid/orchestrator, grid/node, gateway",
+    lifetime=_SESSION_PURGED,
+    fields={
+        "component": "`node`, `orchestrator`, `manager` or `proxy`",
+        "level": "`info`, `warn` or `fail`",
+        "code": "event type, one of the log codes",
+        "meta": "additional information",
+    },
+    source="001",
+)
+SESSION_STATUS = Key(
+    "session:{session}:status",
+    HashName,
+    meaning="When the session entered each state; the latest one present is the state it is in",
+    writer="grid/manager, grid/orchestrator; whoever ends the session",
+    lifetime=_SESSION_PURGED,
+    fields={
+        "queuedAt": "RFC 3339, when the request came in",
+        "pendingAt": "RFC 3339, when its node was scheduled",
+        "aliveAt": "RFC 3339, when the client was given the session",
+        "terminatedAt": "RFC 3339, when the session ended",
+    },
+    source="000, 001",
+)
+SESSION_CAPABILITIES = Key(
+    "session:{session}:capabilities",
+    HashName,
+    meaning="What the client asked for and what it got",
+    writer="grid/manager, grid/node",
+    lifetime=_SESSION_PURGED,
+    fields={
+        "requested": "JSON, the capabilities of the request",
+        "actual": "JSON, the capabilities of the driver's session",
+    },
+    source="000, 001",
+)
+SESSION_METADATA = Key(
+    "session:{session}:metadata",
+    HashName,
+    meaning="What the client calls the session",
+    writer="grid/manager, grid/node",
+    lifetime=_SESSION_PURGED,
+    fields={"name": "name of the session", "build": "build that the session belongs to"},
+    source="000",
+)
+SESSION_STORAGE = Key(
+    "session:{session}:storage",
+    StringName,
+    meaning="The storage that holds the session's artifacts",
+    writer="grid/node",
+    lifetime=_SESSION_PURGED,
+    fields={"value": "storage id"},
+    source="000",
+)
+SESSION_TELEMETRY_CREATION = Key(
+    "session:{session}:telemetry.creation",
+    HashName,
+    meaning="The trace that the session's creation belongs to",
+    writer="grid/manager",
+    lifetime=_SESSION_PURGED,
+    fields={"traceID": "root span or trace id", "context": "serialized span context"},
+    source="000",
+)
+SESSION_UPSTREAM = Key(
+    "session:{session}:upstream",
+    HashName,
+    meaning="Where the session's node listens, and the driver's own name for the session",
+    writer="grid/orchestrator, grid/node",
+    lifetime=_SESSION_PURGED,
+    fields={
+        "host": "host of the node",
+        "port": "port of the node",
+        "driverSessionID": "session id at the driver",
+    },
+    source="001",
+)
+SESSION_DOWNSTREAM = Key(
+    "session:{session}:downstream",
+    HashName,
+    meaning="The client that uses the session",
+    writer="grid/manager, grid/node",
+    lifetime=_SESSION_PURGED,
+    fields={
+        "host": "address of the client",
+        "userAgent": "its User-Agent header",
+        "lastSeen": "RFC 3339, its last command",
+    },
+    source="001",
+)
+
+SESSION_KEYS: tuple[Key[Any], ...] = (
+    SESSION_HEARTBEAT_NODE,
+    SESSION_HEARTBEAT_MANAGER,
+    SESSION_SLOT,
+    SESSION_ORCHESTRATOR,
+    SESSION_LOG,
+    SESSION_STATUS,
+    SESSION_CAPABILITIES,
+    SESSION_METADATA,
+    SESSION_STORAGE,
+    SESSION_TELEMETRY_CREATION,
+    SESSION_UPSTREAM,
+    SESSION_DOWNSTREAM,
+)
+"""Every key of one session: what a purge deletes."""
+
+ORCHESTRATOR = Key(
+    "orchestrator:{orchestrator}",
+    HashName,
+    meaning="What kind of orchestrator this is",
+    writer="grid/orchestrator",
+    lifetime=_ORCHESTRATOR_PURGED,
+    fields={"type": "`local`, `docker` or `k8s`"},
+    source="000, 001",
+)
+ORCHESTRATOR_HEARTBEAT = Key(
+    "orchestrator:{orchestrator}:heartbeat",
+    StringName,
+    meaning="The orchestrator is alive",
+    writer="grid/orchestrator",
+    lifetime=expires(60),
+    fields={"value": "Unix time in seconds, the last beat"},
+    source="000, 001",
+)
+ORCHESTRATOR_RETAIN = Key(
+    "orchestrator:{orchestrator}:retain",
+    StringName,
+    meaning="The orchestrator was alive within 7 days: without this key its other keys may be purged",
+    writer="grid/orchestrator",
+    lifetime=expires(604800),
+    fields={"value": "Unix time in seconds, the last refresh"},
+    source="000",
+)
+ORCHESTRATOR_PLATFORM_NAME = Key(
+    "orchestrator:{orchestrator}:capabilities:platformName",
+    StringName,
+    meaning="The platform that its nodes run on",
+    writer="grid/orchestrator",
+    lifetime=_ORCHESTRATOR_PURGED,
+    fields={"value": "WebDriver's `platformName`, such as `linux`"},
+    source="000, 001",
+)
+ORCHESTRATOR_BROWSERS = Key(
+    "orchestrator:{orchestrator}:capabilities:browsers",
+    SetName,
+    meaning="The browsers that it can start",
+    writer="grid/orchestrator",
+    lifetime=_ORCHESTRATOR_PURGED,
+    fields={"member": "`browserName::browserVersion`, such as `firefox::74.0.1`"},
+    source="000, 001",
+)
+ORCHESTRATOR_SLOTS = Key(
+    "orchestrator:{orchestrator}:slots",
+    SetName,
+    meaning="Every slot that it owns, free or taken",
+    writer="grid/orchestrator",
+    lifetime=_ORCHESTRATOR_PURGED,
+    fields={"member": "slot id"},
+    source="000, 001",
+)
+ORCHESTRATOR_SLOTS_RECLAIMED = Key(
+    "orchestrator:{orchestrator}:slots.reclaimed",
+    ListName,
+    meaning="Slots given back, on their way to `slots.available`",
+    writer="grid/orchestrator, grid/node, ops/gc",
+    lifetime=_EMPTIED,
+    fields={"member": "slot id"},
+    source="000, 001",
+)
+ORCHESTRATOR_SLOTS_AVAILABLE = Key(
+    "orchestrator:{orchestrator}:slots.available",
+    ListName,
+    meaning="Slots that a session may take; a manager blocks on the lists of all orchestrators that match",
+    writer="grid/orchestrator adds, grid/manager takes",
+    lifetime=_EMPTIED,
+    fields={"member": "slot id"},
+    source="000, 001",
+)
+ORCHESTRATOR_BACKLOG = Key(
+    "orchestrator:{orchestrator}:backlog",
+    ListName,
+    meaning="Sessions that have a slot and wait for their node to be scheduled",
+    writer="grid/manager adds, grid/orchestrator takes",
+    lifetime=_EMPTIED,
+    fields={"member": "session id"},
+    source="000, 001",
+)
+ORCHESTRATOR_PENDING = Key(
+    "orchestrator:{orchestrator}:pending",
+    ListName,
+    meaning="Sessions whose node is being scheduled; what a crash leaves here is taken up again",
+    writer="grid/orchestrator",
+    lifetime=_EMPTIED,
+    fields={"member": "session id"},
+    source="000, 001",
+)
+
+ORCHESTRATOR_KEYS: tuple[Key[Any], ...] = (
+    ORCHESTRATOR,
+    ORCHESTRATOR_HEARTBEAT,
+    ORCHESTRATOR_RETAIN,
+    ORCHESTRATOR_PLATFORM_NAME,
+    ORCHESTRATOR_BROWSERS,
+    ORCHESTRATOR_SLOTS,
+    ORCHESTRATOR_SLOTS_RECLAIMED,
+    ORCHESTRATOR_SLOTS_AVAILABLE,
+    ORCHESTRATOR_BACKLOG,
+    ORCHESTRATOR_PENDING,
+)
+"""Every key of one orchestrator: what a purge deletes."""
+
+MANAGER = Key(
+    "manager:{manager}",
+    HashName,
+    meaning="Where the manager listens",
+    writer="grid/manager",
+    lifetime=until("its manager stops, or ops/gc finds its heartbeat gone"),
+    fields={"host": "host of the manager", "port": "port of the manager"},
+    source="001",
+)
+MANAGER_HEARTBEAT = Key(
+    "manager:{manager}:heartbeat",
+    StringName,
+    meaning="The manager is alive",
+    writer="grid/manager",
+    lifetime=expires(120),
+    fields={"value": "Unix time in seconds, the last beat"},
+    source="001",
+)

@@ -1,0 +1,50 @@
+"""Every code that a session's log may hold: who writes it, how grave it is, and what it means.
+
+An `info` is a step on the way, a `warn` is recovered from, and after a `fail` the session ends.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+COMPONENTS = ("node", "orchestrator", "manager", "proxy")
+"""Who may write to a session's log. The proxy may, but the document gives it no code of its own."""
+
+LEVELS = ("info", "warn", "fail")
+
+
+@dataclass(frozen=True)
+class LogCode:
+    """One kind of event in a session's log."""
+
+    component: str
+    level: str
+    code: str
+    meaning: str
+
+
+LOG_CODES = (
+    LogCode("node", "info", "BOOT", "node has become active"),
+    LogCode("node", "info", "DSTART", "driver in startup"),
+    LogCode("node", "info", "DALIVE", "driver has become responsive"),
+    LogCode("node", "info", "LSINIT", "local session created"),
+    LogCode("node", "info", "CLOSED", "session closed by downstream client"),
+    LogCode("node", "info", "HALT", "node enters shutdown"),
+    LogCode("node", "fail", "DTIMEOUT", "driver has not become responsive"),
+    LogCode("node", "fail", "DFAILURE", "driver process reported an error"),
+    LogCode("node", "fail", "STIMEOUT", "session has been inactive too long"),
+    LogCode("node", "fail", "TERM", "node terminates due to fault condition"),
+    LogCode("orchestrator", "info", "SCHED", "node is being scheduled for startup"),
+    LogCode("orchestrator", "fail", "STARTFAIL", "creation/startup failure"),
+    LogCode("manager", "info", "QUEUED", "session has been queued at orchestrators"),
+    LogCode("manager", "info", "NALLOC", "node slot has been allocated"),
+    LogCode("manager", "info", "PENDING", "awaiting node startup"),
+    LogCode("manager", "info", "NALIVE", "node has become responsive, client served"),
+    LogCode("manager", "warn", "CLEFT", "client left before scheduling completed"),
+    LogCode("manager", "fail", "QUNAVAILABLE", "no orchestrator can satisfy the capabilities"),
+    LogCode("manager", "fail", "QTIMEOUT", "timed out waiting in queue"),
+    LogCode("manager", "fail", "OTIMEOUT", "timed out waiting for orchestrator to schedule node"),
+    LogCode("manager", "fail", "NTIMEOUT", "timed out waiting for node to become responsive"),
+)
+
+BY_CODE: Mapping[str, LogCode] = {entry.code: entry for entry in LOG_CODES}
+"""The code alone tells component and level: no code is used twice."""

@@ -1,0 +1,67 @@
+"""The catalog as it is shown: the reference page and the lines of `remuda keys`."""
+
+from pathlib import Path
+
+import pytest
+
+from remuda.base.errors import InvalidArgument
+from remuda.keyspace.catalog import CATALOG
+from remuda.keyspace.log_codes import LOG_CODES
+from remuda.keyspace.page import render_lines, render_page
+
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "keys.md"
+
+
+def test_the_reference_page_is_up_to_date() -> None:
+    written = PAGE.read_text(encoding="utf-8")
+
+    assert written == render_page(), "docs/reference/keys.md is stale: run `make docs`"
+
+
+def test_the_page_shows_every_key_field_and_log_code() -> None:
+    page = render_page()
+
+    for keys in CATALOG.values():
+        for key in keys:
+            assert f"| `{key.pattern}` | {key.kind.redis_type} |" in page
+            assert all(holds in page for holds in key.fields.values())
+    assert all(f"| `{entry.code}` | {entry.meaning} |" in page for entry in LOG_CODES)
+
+
+def test_a_bar_in_a_rule_does_not_break_its_table() -> None:
+    rows = [line for line in render_page().splitlines() if line.startswith("| `{method}`")]
+
+    assert len(rows) == 1
+    assert rows[0].replace("\\|", "").count("|") == 3
+
+
+def test_lines_are_grouped_by_room() -> None:
+    headings = [line for line in render_lines() if line and not line.startswith(" ")]
+
+    assert headings == list(CATALOG)
+
+
+def test_lines_can_be_narrowed_to_one_room() -> None:
+    lines = render_lines("storage")
+
+    assert lines[0] == "storage"
+    assert "storage:{storage}:metadata.pending" in lines[1]
+    assert len(lines) == 3
+
+
+def test_a_live_name_shows_its_declaration_with_fields() -> None:
+    lines = render_lines(None, "worker:cmd:chromium:abc123")
+
+    assert [line.split()[0] for line in lines if line.startswith("  worker")] == [
+        "worker:cmd:{browser}:{worker}"
+    ]
+    assert lines[-1].split() == ["value", "`shutdown`:", "drain,", "then", "exit"]
+
+
+def test_a_pattern_that_fits_nothing_shows_nothing() -> None:
+    assert render_lines(None, "no such key") == []
+
+
+def test_an_unknown_room_is_refused_with_the_rooms_there_are() -> None:
+    with pytest.raises(InvalidArgument, match="grid, metrics"):
+        render_lines("attic")
