@@ -1,0 +1,1 @@
+"""What operators need: sweeps of what the dead left behind, metrics, and the doctor."""
