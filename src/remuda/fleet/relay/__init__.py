@@ -1,0 +1,41 @@
+"""Bytes from A to B: an HTTP/1.1 and WebSocket relay that knows no room and no Redis.
+
+A request's way: `client` cuts it out of the byte stream, `head` and `body` say whether it is valid and where
+it ends, `exchange` asks the owner's router and carries it out, `rewrite` makes the heads that go on,
+`upstream` reads the answer, and `tunnel` takes over after an upgrade.
+"""
+
+from remuda.fleet.relay.address import Address
+from remuda.fleet.relay.errors import BodyTooLarge, HeadTooLarge, MalformedRequest, RequestTimeout
+from remuda.fleet.relay.head import Request
+from remuda.fleet.relay.plan import (
+    Answer,
+    Forward,
+    Handle,
+    Limits,
+    Observer,
+    Plan,
+    RenderError,
+    Router,
+    Unobserved,
+)
+from remuda.fleet.relay.relay import Relay
+
+__all__ = [
+    "Address",
+    "Answer",
+    "BodyTooLarge",
+    "Forward",
+    "Handle",
+    "HeadTooLarge",
+    "Limits",
+    "MalformedRequest",
+    "Observer",
+    "Plan",
+    "Relay",
+    "RenderError",
+    "Request",
+    "RequestTimeout",
+    "Router",
+    "Unobserved",
+]

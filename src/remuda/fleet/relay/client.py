@@ -1,0 +1,249 @@
+"""The client's side: cuts the byte stream into requests, one at a time, and minds the connection."""
+
+import asyncio
+import socket
+import struct
+from typing import TYPE_CHECKING, cast
+
+from remuda.base.errors import RemudaError
+from remuda.fleet.relay.errors import HeadTooLarge, MalformedRequest, RequestTimeout
+from remuda.fleet.relay.exchange import HIGH_WATER, Exchange
+from remuda.fleet.relay.head import END, MAX_HEAD, read_request
+from remuda.fleet.relay.rewrite import render
+from remuda.fleet.relay.tunnel import Tunnel
+
+if TYPE_CHECKING:
+    from remuda.fleet.relay.relay import Relay
+
+NEVER = float("inf")
+
+
+class Client(asyncio.Protocol):
+    """One connection from a client."""
+
+    __slots__ = (
+        "_buffer",
+        "_is_held",
+        "_is_leaving",
+        "_is_paused",
+        "_peer",
+        "exchange",
+        "expires",
+        "relay",
+        "transport",
+    )
+
+    transport: asyncio.Transport
+
+    def __init__(self, relay: "Relay") -> None:
+        self.relay = relay
+        self.exchange: Exchange | None = None
+        self.expires = NEVER
+        self._peer = ""
+        # What is not yet part of a request: half a head, or requests sent ahead of their turn.
+        self._buffer = b""
+        self._is_held = False
+        self._is_paused = False
+        self._is_leaving = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+        peer = transport.get_extra_info("peername")
+        self._peer = peer[0] if isinstance(peer, tuple) else ""
+        self.expires = self.relay.deadline()
+        self.relay.connections.add(self)
+        _probe_when_silent(transport.get_extra_info("socket"))
+
+    def data_received(self, data: bytes) -> None:
+        if self._is_leaving:
+            return
+        exchange = self.exchange
+        if exchange is None and not self._is_paused:
+            self._read(self._buffer + data if self._buffer else data)
+            return
+        if exchange is not None and exchange.body is not None:
+            data = self._read_body(exchange, data)
+        self._buffer += data
+        if self.exchange is None:
+            self._read_on_soon()
+        self.settle()
+
+    def _read(self, data: bytes) -> None:
+        end = data.find(END) + 4
+        if end > MAX_HEAD or (end < 4 and len(data) > MAX_HEAD):
+            self._refuse(HeadTooLarge(), len(data))
+            return
+        if end < 4:
+            self._wait_for_head(data)
+            return
+        try:
+            request = read_request(data[:end], self._peer)
+        except MalformedRequest as error:
+            self._refuse(error, len(data))
+            return
+        self.expires = NEVER
+        self.exchange = exchange = Exchange(self, request)
+        self.relay.observer.request_started(request)
+        rest = data[end:]
+        if exchange.body is not None:
+            rest = self._read_body(exchange, rest)
+        self._buffer = rest
+        # A malformed body has been answered by now.
+        if self.exchange is exchange:
+            exchange.start()
+
+    def _read_body(self, exchange: Exchange, data: bytes) -> bytes:
+        rest = exchange.feed(data)
+        if self.exchange is exchange:
+            self.expires = self.relay.deadline() if exchange.body is not None else NEVER
+        return rest
+
+    def _wait_for_head(self, data: bytes) -> None:
+        # What can never become a head is refused now, not when its time is up.
+        if data.count(b"\n") != data.count(b"\r\n") or not (data[0] == 13 or 65 <= data[0] <= 90):
+            self._refuse(MalformedRequest("This is not an HTTP/1.1 request."), len(data))
+            return
+        if not self._buffer:
+            self.expires = self.relay.deadline()
+        self._buffer = data
+
+    def _read_on_soon(self) -> None:
+        # Not at once: requests sent ahead, each answered as it is read, would fill the stack.
+        asyncio.get_running_loop().call_soon(self._read_on)
+
+    def _read_on(self) -> None:
+        if self._buffer and self.exchange is None and not self._is_paused and not self._is_leaving:
+            data, self._buffer = self._buffer, b""
+            self._read(data)
+        self.settle()
+
+    def _refuse(self, error: RemudaError, bytes_in: int) -> None:
+        answer = self.relay.answer_for(None, error)
+        data = render(answer, None, keep_alive=False)
+        self.transport.write(data)
+        self.relay.observer.request_refused(answer.status, bytes_in, len(data))
+        self._part()
+
+    def release(self, *, keep_alive: bool) -> None:
+        """The exchange is over: wait for the next request, or part."""
+        exchange, self.exchange = self.exchange, None
+        if keep_alive and not self.transport.is_closing():
+            self.expires = self.relay.now + self.relay.limits.idle_timeout
+            if self._buffer or self._is_held:
+                self._read_on_soon()
+            return
+        if exchange is not None and exchange.body is not None:
+            self._part()
+        else:
+            self.close()
+
+    def _part(self) -> None:
+        """Say goodbye, then listen until the client does: closing on unread bytes would reset the
+        connection, and the client might never see the answer."""
+        self._is_leaving = True
+        self._buffer = b""
+        self.expires = self.relay.deadline()
+        if not self.transport.is_closing():
+            self.transport.write_eof()
+            self._hold(hold=False)
+
+    def become(self, tunnel: Tunnel, upstream: asyncio.Transport) -> bytes:
+        """Hand the connection to the tunnel; returns what the client sent ahead of the upgrade."""
+        early, self._buffer = self._buffer, b""
+        self._hold(hold=False)
+        self.exchange = None
+        tunnel.open(self.transport, upstream)
+        self.relay.forget(self)
+        return early
+
+    def settle(self) -> None:
+        """Read the client exactly when there is room for what it sends.
+
+        It is read while it waits for an answer, too: that is how one that left is noticed.
+        """
+        exchange = self.exchange
+        self._hold(
+            hold=len(self._buffer) > HIGH_WATER
+            or (self._is_paused and exchange is None)
+            or (exchange is not None and exchange.is_congested())
+        )
+
+    def _hold(self, *, hold: bool) -> None:
+        if hold == self._is_held or self.transport.is_closing():
+            return
+        self._is_held = hold
+        if hold:
+            self.transport.pause_reading()
+            return
+        self.transport.resume_reading()
+        if self.exchange is not None and self.exchange.body is not None:
+            self.expires = self.relay.deadline()
+
+    def pause_writing(self) -> None:
+        self._is_paused = True
+        upstream = self.exchange and self.exchange.upstream
+        if upstream and not upstream.transport.is_closing():
+            upstream.transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        self._is_paused = False
+        upstream = self.exchange and self.exchange.upstream
+        if upstream and not upstream.transport.is_closing():
+            upstream.transport.resume_reading()
+        self._read_on()
+
+    def eof_received(self) -> None:
+        # Half a close is taken for a whole one while an answer is due: the two look the same from here,
+        # and a manager must learn at once that nobody waits for its browser.
+        self._leave()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._leave()
+        self.relay.forget(self)
+
+    def _leave(self) -> None:
+        self._is_leaving = True
+        exchange, self.exchange = self.exchange, None
+        if exchange is not None:
+            exchange.leave()
+
+    def is_idle(self) -> bool:
+        """Whether it neither waits for an answer nor has begun to ask."""
+        return self.exchange is None and not self._buffer
+
+    def expire(self) -> None:
+        """Time is up for whatever it was waiting for."""
+        if self._is_leaving or self.transport.is_closing():
+            self.transport.abort()
+        elif self.exchange is not None:
+            # A body that waits for a slow upstream is not the client's fault.
+            if not self._is_held:
+                self.exchange.fail(RequestTimeout())
+        elif self._buffer:
+            self._refuse(RequestTimeout(), len(self._buffer))
+        else:
+            self.close()
+
+    def close(self) -> None:
+        """Close once what was written has gone out."""
+        self.expires = self.relay.deadline()
+        self.transport.close()
+
+    def abort(self) -> None:
+        """Close now."""
+        self.transport.abort()
+
+    def reset(self) -> None:
+        """Close with a reset: the only ending that cannot be taken for the end of an answer."""
+        sock = self.transport.get_extra_info("socket")
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.transport.abort()
+
+
+def _probe_when_silent(sock: socket.socket) -> None:
+    """Notice a client that lost its power or its network: it sends no FIN, and a tunnel has no deadline."""
+    if sock.family in (socket.AF_INET, socket.AF_INET6):
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 60)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 20)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3)

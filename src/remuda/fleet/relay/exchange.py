@@ -1,0 +1,302 @@
+"""One request's life: asked of the router, forwarded, answered or handled, and told of exactly once."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Coroutine
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
+
+from remuda.base.errors import Broken, RemudaError, UpstreamUnavailable
+from remuda.fleet.relay.body import Body, Counted, MalformedBody, body_of, unchunk
+from remuda.fleet.relay.errors import BodyTooLarge, MalformedRequest
+from remuda.fleet.relay.head import CHUNKED, UNTIL_CLOSE, Request, Response
+from remuda.fleet.relay.plan import Answer, Forward, Handle, Plan
+from remuda.fleet.relay.rewrite import CONTINUE, homeward, onward, render
+from remuda.fleet.relay.tunnel import Tunnel
+from remuda.fleet.relay.upstream import Upstream
+
+if TYPE_CHECKING:
+    from remuda.fleet.relay.client import Client
+
+log = logging.getLogger(__name__)
+
+# What may wait in memory on its way; beyond it the sender is not read.
+HIGH_WATER = 64 * 1024
+# A body of this size is worth waiting for before an early answer: closing instead costs a connection.
+SMALL_BODY = 64 * 1024
+CLIENT_LEFT = 499
+# RFC 9110 9.2.2: sent twice they do what they do once.
+_REPEATABLE = frozenset(("GET", "HEAD", "OPTIONS", "PUT", "DELETE", "TRACE"))
+
+
+class Exchange:
+    """A request and what becomes of it."""
+
+    __slots__ = (
+        "_bytes_in",
+        "_bytes_out",
+        "_client",
+        "_head",
+        "_is_over",
+        "_is_repeatable",
+        "_keep_alive",
+        "_plan",
+        "_relay",
+        "_status",
+        "_task",
+        "_waiting",
+        "body",
+        "request",
+        "upstream",
+    )
+
+    def __init__(self, client: "Client", request: Request) -> None:
+        self.request = request
+        # None once the whole body is here.
+        self.body: Body | None = body_of(request.length) if request.length else None
+        self.upstream: Upstream | None = None
+        self._client = client
+        self._relay = client.relay
+        self._plan: Plan | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._head = b""
+        self._waiting = b""
+        self._bytes_in = len(request.head)
+        self._bytes_out = 0
+        self._status = 0
+        self._keep_alive = False
+        self._is_repeatable = False
+        self._is_over = False
+
+    # The way in: from the client to a plan.
+
+    def start(self) -> None:
+        """Ask the router and do what it says."""
+        try:
+            plan = self._relay.router(self.request)
+            # Not isinstance: NamedTuples are final here, and this is asked for each request.
+            if type(plan) is Forward:
+                self._forward(plan)
+            elif isinstance(plan, Answer | Handle):
+                self._follow(plan)
+            else:
+                self._spawn(self._follow_later(cast(Awaitable[Plan], plan)))
+        except Exception as error:
+            self.fail(error)
+
+    def feed(self, data: bytes) -> bytes:
+        """Take the next bytes of the body; returns what comes after its end."""
+        assert self.body is not None
+        try:
+            passed, rest = self.body.feed(data)
+        except MalformedBody as error:
+            self.fail(MalformedRequest(str(error)))
+            return b""
+        if self.body.done:
+            self.body = None
+        self._bytes_in += len(passed)
+        if self.upstream is not None:
+            self.upstream.transport.write(passed)
+        elif not isinstance(self._plan, Answer):
+            self._waiting += passed
+        if isinstance(self._plan, Answer | Handle):
+            self._body_came(self._plan)
+        return rest
+
+    def is_congested(self) -> bool:
+        """Whether the client should not be read, because its body cannot go on."""
+        if self.body is None or isinstance(self._plan, Handle | Answer):
+            return False
+        if self.upstream is None:
+            return len(self._waiting) > HIGH_WATER
+        return self.upstream.is_paused
+
+    def is_sent(self) -> bool:
+        """Whether the whole request has gone on."""
+        return self.body is None
+
+    def leave(self) -> None:
+        """The client is gone, and nobody waits for the answer."""
+        if not self._is_over:
+            self._stop()
+            self._tell(CLIENT_LEFT)
+
+    # Plans.
+
+    async def _follow_later(self, plan: Awaitable[Plan]) -> None:
+        self._follow(await plan)
+
+    def _follow(self, plan: Plan) -> None:
+        if isinstance(plan, Forward):
+            self._forward(plan)
+            return
+        self._plan = plan
+        if self.body is None:
+            self._body_came(plan)
+        elif isinstance(plan, Answer):
+            # Answering now would leave the rest of the body to be read, or the connection to be closed.
+            if self._is_body_big() or self.request.header("expect"):
+                self.answer(plan)
+        elif self.request.length > plan.max_body:
+            self.fail(BodyTooLarge())
+        elif self.request.header("expect"):
+            self.interim(CONTINUE)
+        self._client.settle()
+
+    def _is_body_big(self) -> bool:
+        return not isinstance(self.body, Counted) or self.body.left > SMALL_BODY
+
+    def _body_came(self, plan: Answer | Handle) -> None:
+        if isinstance(plan, Handle):
+            if len(self._waiting) > plan.max_body:
+                self.fail(BodyTooLarge())
+            elif self.body is None:
+                self._spawn(self._handle(plan))
+        elif self.body is None:
+            self.answer(plan)
+
+    async def _handle(self, plan: Handle) -> None:
+        body = unchunk(self._waiting) if self.request.length == CHUNKED else self._waiting
+        self.answer(await plan.callback(self.request, body))
+
+    def _forward(self, plan: Forward) -> None:
+        self._plan = plan
+        self._head = onward(self.request, plan)
+        upstream = None if self.request.is_upgrade else self._relay.pool.take(plan.address)
+        if upstream is None:
+            self._spawn(self._connect(plan))
+        else:
+            self._send(upstream)
+
+    async def _connect(self, plan: Forward) -> None:
+        try:
+            upstream = await self._relay.pool.connect(plan.address)
+        except UpstreamUnavailable:
+            if self.request.refused is not None:
+                raise
+            # Nothing was sent yet, so the router may send the request elsewhere.
+            self.request.refused = plan.address
+            again = self._relay.router(self.request)
+            self._follow(again if isinstance(again, Forward | Answer | Handle) else await again)
+            return
+        self._send(upstream)
+
+    def _send(self, upstream: Upstream) -> None:
+        self.upstream = upstream
+        # A pooled connection may be closing on its far side just now; then the request goes out again.
+        self._is_repeatable = upstream.is_reused and self.body is None and self.request.method in _REPEATABLE
+        upstream.start(self, self._head + self._waiting if self._waiting else self._head)
+        if not self._is_repeatable:
+            self._waiting = b""
+        if self.body is not None:
+            self._client.settle()
+
+    # The way back: what the upstream connection calls.
+
+    def interim(self, data: bytes) -> None:
+        """Pass a 1xx on; the answer is still to come."""
+        self._bytes_out += len(data)
+        self._client.transport.write(data)
+
+    def respond(self, response: Response, body: bytes) -> None:
+        """Pass the answer's head on, and what is there of its body."""
+        self._status = response.status
+        self._keep_alive = self._can_keep_alive() and response.length != UNTIL_CLOSE
+        self.respond_more(homeward(response, self.request, keep_alive=self._keep_alive) + body)
+
+    def respond_more(self, data: bytes) -> None:
+        """Pass on more of the answer."""
+        self._bytes_out += len(data)
+        self._client.transport.write(data)
+
+    def responded(self) -> None:
+        """The answer is complete."""
+        self.upstream = None
+        self._tell(self._status)
+        self._client.release(keep_alive=self._keep_alive)
+
+    def upgraded(self, response: Response, rest: bytes) -> None:
+        """The upstream speaks WebSocket from here on."""
+        assert self.upstream is not None
+        upstream, self.upstream = self.upstream.transport, None
+        self.respond_more(homeward(response, self.request, keep_alive=True))
+        # Not self._tell: the tunnel would keep the exchange and all it holds in memory.
+        finished = self._relay.observer.request_finished
+        tunnel = Tunnel(
+            self._relay, self.request, partial(finished, self.request, 101, self._bytes_in, self._bytes_out)
+        )
+        early = self._client.become(tunnel, upstream)
+        if rest:
+            self._client.transport.write(rest)
+        if early:
+            upstream.write(early)
+        tunnel.flowed(len(early), len(rest))
+
+    def upstream_congested(self) -> None:
+        """The upstream reads slower than the client sends, or catches up."""
+        self._client.settle()
+
+    def upstream_lost(self, reason: str) -> None:
+        """The upstream went away before the end of its answer."""
+        self.upstream = None
+        if self._status:
+            self._break_off()
+        elif self._is_repeatable and isinstance(self._plan, Forward):
+            self._is_repeatable = False
+            self._spawn(self._connect(self._plan))
+        else:
+            self.fail(UpstreamUnavailable(reason))
+
+    # The end.
+
+    def fail(self, error: Exception) -> None:
+        """Answer with the error, in the owner's words."""
+        if self._is_over:
+            return
+        if not isinstance(error, RemudaError):
+            log.error("request failed", exc_info=error)
+            error = Broken()
+        if self._status:
+            self._break_off()
+            return
+        self.answer(self._relay.answer_for(self.request, error))
+
+    def _break_off(self) -> None:
+        """It is too late for another status."""
+        self._stop()
+        self._tell(UpstreamUnavailable.status)
+        self._client.reset()
+
+    def answer(self, answer: Answer) -> None:
+        """Answer from here."""
+        keep_alive = self._can_keep_alive()
+        self.respond_more(render(answer, self.request, keep_alive=keep_alive))
+        self._stop()
+        self._tell(answer.status)
+        self._client.release(keep_alive=keep_alive)
+
+    def _can_keep_alive(self) -> bool:
+        # With a body still to come the client may or may not send it (RFC 9110 10.1.1); nobody could tell
+        # its bytes from the next request.
+        return self.request.keep_alive and self.body is None and not self._relay.is_draining
+
+    def _stop(self) -> None:
+        upstream, self.upstream = self.upstream, None
+        if upstream is not None:
+            upstream.drop()
+        task, self._task = self._task, None
+        if task is not None and task is not asyncio.current_task():
+            task.cancel()
+
+    def _tell(self, status: int) -> None:
+        self._is_over = True
+        self._relay.observer.request_finished(self.request, status, self._bytes_in, self._bytes_out)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        self._task = asyncio.create_task(self._guard(work), name=f"relay {self.request.target[:80]}")
+
+    async def _guard(self, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except Exception as error:
+            self.fail(error)

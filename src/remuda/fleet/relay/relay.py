@@ -1,0 +1,104 @@
+"""The relay as its owner sees it: a protocol per connection, their deadlines, draining and closing."""
+
+import asyncio
+import logging
+from typing import Protocol
+
+from remuda.base.errors import RemudaError
+from remuda.fleet.relay.client import Client
+from remuda.fleet.relay.head import Request
+from remuda.fleet.relay.plan import Answer, Limits, Observer, RenderError, Router, Unobserved
+from remuda.fleet.relay.upstream import Pool
+
+log = logging.getLogger(__name__)
+
+
+class Connection(Protocol):
+    """A client or a tunnel."""
+
+    expires: float
+
+    def is_idle(self) -> bool: ...
+    def expire(self) -> None: ...
+    def close(self) -> None: ...
+    def abort(self) -> None: ...
+
+
+class Relay:
+    """Relays HTTP/1.1 and WebSocket: `await loop.create_server(relay.protocol, host, port)`."""
+
+    def __init__(
+        self,
+        router: Router,
+        render_error: RenderError,
+        *,
+        observer: Observer | None = None,
+        limits: Limits | None = None,
+    ) -> None:
+        self.router = router
+        self.observer: Observer = observer or Unobserved()
+        self.limits = limits or Limits()
+        self.pool = Pool(self.limits)
+        self.connections: set[Connection] = set()
+        self.is_draining = False
+        # The loop's time at the last tick: deadlines need no more precision, and a timer or a clock call
+        # per request would cost more than routing it.
+        self.now = 0.0
+        self._render_error = render_error
+        self._ticker: asyncio.TimerHandle | None = None
+        self._on_empty: asyncio.Future[None] | None = None
+
+    def protocol(self) -> asyncio.Protocol:
+        """The protocol of a new client connection."""
+        if self._ticker is None:
+            self._tick()
+        return Client(self)
+
+    def deadline(self) -> float:
+        """When a client that owes us something has had its time."""
+        return self.now + self.limits.head_timeout
+
+    def answer_for(self, request: Request | None, error: RemudaError) -> Answer:
+        """The error in the owner's words."""
+        try:
+            return self._render_error(request, error)
+        except Exception:
+            log.exception("error cannot be rendered")
+            return Answer(500)
+
+    def forget(self, connection: Connection) -> None:
+        """The connection is closed, or has become another."""
+        self.connections.discard(connection)
+        if not self.connections and self._on_empty is not None and not self._on_empty.done():
+            self._on_empty.set_result(None)
+
+    async def drain(self, timeout: float) -> None:
+        """Let the requests under way finish for so long, take no more, then close everything.
+
+        The owner closes the listening socket first.
+        """
+        self.is_draining = True
+        for connection in list(self.connections):
+            if connection.is_idle():
+                connection.close()
+        if self.connections:
+            self._on_empty = asyncio.get_running_loop().create_future()
+            await asyncio.wait([self._on_empty], timeout=timeout)
+        self.close()
+
+    def close(self) -> None:
+        """Close everything now."""
+        self.is_draining = True
+        for connection in list(self.connections):
+            connection.abort()
+        self.pool.close()
+        if self._ticker is not None:
+            self._ticker.cancel()
+
+    def _tick(self) -> None:
+        loop = asyncio.get_running_loop()
+        self.now = loop.time()
+        self.pool.sweep(self.now)
+        for connection in [each for each in self.connections if each.expires < self.now]:
+            connection.expire()
+        self._ticker = loop.call_later(self.limits.tick, self._tick)

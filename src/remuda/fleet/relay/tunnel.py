@@ -1,0 +1,123 @@
+"""After a 101: two byte pipes, no parsing, so frames and close codes arrive as they were sent."""
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from remuda.fleet.relay.head import Request
+
+if TYPE_CHECKING:
+    from remuda.fleet.relay.relay import Relay
+
+
+class Tunnel:
+    """An upgraded connection: what comes in on one side goes out on the other."""
+
+    __slots__ = ("_ended", "_lost", "_on_closed", "_relay", "client", "expires", "request", "upstream")
+
+    def __init__(self, relay: "Relay", request: Request, on_closed: Callable[[], None]) -> None:
+        self.request = request
+        self.expires = float("inf")
+        self._relay = relay
+        self._on_closed = on_closed
+        self._ended = 0
+        self._lost = 0
+
+    def open(self, client: asyncio.Transport, upstream: asyncio.Transport) -> None:
+        """Take both connections over."""
+        self.client = client
+        self.upstream = upstream
+        client.set_protocol(Inward(self, client, upstream))
+        upstream.set_protocol(Outward(self, upstream, client))
+        self._relay.connections.add(self)
+
+    def flowed(self, bytes_in: int, bytes_out: int) -> None:
+        """Count what went through."""
+        self._relay.observer.bytes_flowed(self.request, bytes_in, bytes_out)
+
+    def ended(self, to: asyncio.Transport) -> None:
+        """One side has nothing more to say: tell the other, which may still speak."""
+        self._ended += 1
+        if self._ended == 2 or to.is_closing():
+            self.close()
+            return
+        # A side that ignores the end of the other must not hold the tunnel open for ever.
+        self.expires = self._relay.deadline()
+        to.write_eof()
+
+    def lost(self) -> None:
+        """One side is gone, and so goes the other."""
+        self._lost += 1
+        if self._lost == 1:
+            self.close()
+            return
+        self._relay.forget(self)
+        self._on_closed()
+
+    def is_idle(self) -> bool:
+        """Never: an open tunnel is a request under way."""
+        return False
+
+    def close(self) -> None:
+        """Close both sides once what was taken in is written."""
+        self.expires = self._relay.deadline()
+        self.client.close()
+        self.upstream.close()
+
+    def abort(self) -> None:
+        """Close both sides now."""
+        self.client.abort()
+        self.upstream.abort()
+
+    # A side that does not read its last bytes does not get them.
+    expire = abort
+
+
+class Pipe(asyncio.Protocol):
+    """One direction: from one connection to the other."""
+
+    __slots__ = ("_flowed", "_source", "_to", "_tunnel", "_write")
+
+    def __init__(self, tunnel: Tunnel, source: asyncio.Transport, to: asyncio.Transport) -> None:
+        self._tunnel = tunnel
+        self._source = source
+        self._to = to
+        # Bound once: two attribute look-ups less for each message.
+        self._write = to.write
+        self._flowed = tunnel.flowed
+
+    def pause_writing(self) -> None:
+        # The source of this pipe reads too slowly, so the other side must not be read.
+        if not self._to.is_closing():
+            self._to.pause_reading()
+
+    def resume_writing(self) -> None:
+        if not self._to.is_closing():
+            self._to.resume_reading()
+
+    def eof_received(self) -> bool:
+        self._tunnel.ended(self._to)
+        return True
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._tunnel.lost()
+
+
+class Inward(Pipe):
+    """From the client to the upstream."""
+
+    __slots__ = ()
+
+    def data_received(self, data: bytes) -> None:
+        self._write(data)
+        self._flowed(len(data), 0)
+
+
+class Outward(Pipe):
+    """From the upstream to the client."""
+
+    __slots__ = ()
+
+    def data_received(self, data: bytes) -> None:
+        self._write(data)
+        self._flowed(0, len(data))

@@ -1,0 +1,229 @@
+"""Connections to upstreams: each reads the answers to what it carries, and rests in a pool between."""
+
+import asyncio
+from typing import Protocol, cast
+
+from remuda.base.errors import UpstreamUnavailable
+from remuda.fleet.relay.address import Address
+from remuda.fleet.relay.body import Body, MalformedBody, UntilClose, body_of
+from remuda.fleet.relay.errors import MalformedResponse
+from remuda.fleet.relay.head import END, MAX_HEAD, Request, Response, read_response
+from remuda.fleet.relay.plan import Limits
+
+
+class Owner(Protocol):
+    """Whose request an upstream connection carries."""
+
+    request: Request
+
+    def is_sent(self) -> bool: ...
+    def interim(self, data: bytes) -> None: ...
+    def upgraded(self, response: Response, rest: bytes) -> None: ...
+    def respond(self, response: Response, body: bytes) -> None: ...
+    def respond_more(self, data: bytes) -> None: ...
+    def responded(self) -> None: ...
+    def upstream_lost(self, reason: str) -> None: ...
+    def upstream_congested(self) -> None: ...
+
+
+class Upstream(asyncio.Protocol):
+    """One connection; carries one request at a time."""
+
+    __slots__ = (
+        "_body",
+        "_buffer",
+        "_keep_alive",
+        "address",
+        "idle_since",
+        "is_paused",
+        "is_reused",
+        "owner",
+        "pool",
+        "transport",
+    )
+
+    transport: asyncio.Transport
+
+    def __init__(self, pool: "Pool", address: Address) -> None:
+        self.pool = pool
+        self.address = address
+        self.owner: Owner | None = None
+        self.is_reused = False
+        self.is_paused = False
+        self.idle_since = 0.0
+        self._body: Body | None = None
+        self._buffer = b""
+        self._keep_alive = False
+
+    def start(self, owner: Owner, data: bytes) -> None:
+        """Send a request's head and what is there of its body."""
+        self.owner = owner
+        self.transport.write(data)
+
+    def drop(self) -> None:
+        """Close at once, without telling the owner, who knows."""
+        self.owner = None
+        self.transport.abort()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        owner = self.owner
+        if owner is None:
+            # An answer that nobody asked for: whoever came next would take it for theirs.
+            self.pool.discard(self)
+            self.transport.abort()
+            return
+        try:
+            if self._body is None:
+                self._read_head(owner, self._buffer + data if self._buffer else data)
+            else:
+                self._read_body(owner, self._body, data)
+        except (MalformedResponse, MalformedBody) as error:
+            self._lose(f"{self.address} did not answer in HTTP/1.1: {error}.")
+
+    def _read_head(self, owner: Owner, data: bytes) -> None:
+        end = data.find(END) + 4
+        if end < 4:
+            if len(data) > MAX_HEAD:
+                raise MalformedResponse("its head is too large")
+            self._buffer = data
+            return
+        self._buffer = b""
+        response = read_response(data[:end], owner.request.method)
+        if response.status < 200:
+            self._read_interim(owner, response, data[end:])
+            return
+        self._keep_alive = response.keep_alive
+        if response.length == len(data) - end:
+            # The usual case: a whole small answer in one segment goes on in one write.
+            owner.respond(response, data[end:])
+            self._finish(owner)
+            return
+        self._body = body = body_of(response.length)
+        passed, rest = body.feed(data[end:])
+        owner.respond(response, passed)
+        if body.done:
+            self._finish(owner, is_clean=not rest)
+
+    def _read_interim(self, owner: Owner, response: Response, rest: bytes) -> None:
+        if response.status != 101:
+            if not owner.request.is_http_10:
+                owner.interim(response.head)
+            if rest:
+                self._read_head(owner, rest)
+        elif owner.request.is_upgrade:
+            owner.upgraded(response, rest)
+        else:
+            raise MalformedResponse("it switches protocols unasked")
+
+    def _read_body(self, owner: Owner, body: Body, data: bytes) -> None:
+        passed, rest = body.feed(data)
+        if passed:
+            owner.respond_more(passed)
+        if body.done:
+            self._finish(owner, is_clean=not rest)
+
+    def _finish(self, owner: Owner, *, is_clean: bool = True) -> None:
+        self.owner = None
+        self._body = None
+        if self._keep_alive and is_clean and owner.is_sent():
+            self.pool.put(self)
+        else:
+            self.transport.close()
+        owner.responded()
+
+    def _lose(self, reason: str) -> None:
+        owner, self.owner = self.owner, None
+        self.transport.abort()
+        if owner is not None:
+            owner.upstream_lost(reason)
+
+    def eof_received(self) -> None:
+        self.pool.discard(self)
+        if self.owner is not None and isinstance(self._body, UntilClose):
+            self._keep_alive = False
+            self._finish(self.owner)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.pool.discard(self)
+        self._lose(f"{self.address} closed the connection before its answer was complete.")
+
+    def pause_writing(self) -> None:
+        self.is_paused = True
+        if self.owner is not None:
+            self.owner.upstream_congested()
+
+    def resume_writing(self) -> None:
+        self.is_paused = False
+        if self.owner is not None:
+            self.owner.upstream_congested()
+
+
+class Pool:
+    """Idle connections by address. The last one used goes first: the others can then time out."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._idle: dict[Address, list[Upstream]] = {}
+        self.now = 0.0
+
+    def take(self, address: Address) -> Upstream | None:
+        """An idle connection to the address, if there is one."""
+        idle = self._idle.get(address)
+        while idle:
+            upstream = idle.pop()
+            if not upstream.transport.is_closing():
+                return upstream
+        return None
+
+    def put(self, upstream: Upstream) -> None:
+        """Keep the connection for the next request."""
+        idle = self._idle.setdefault(upstream.address, [])
+        if len(idle) >= self._limits.pool_size or upstream.transport.is_closing():
+            upstream.transport.close()
+            return
+        upstream.is_reused = True
+        upstream.idle_since = self.now
+        # It may be held back for a client that read slowly; an idle one must see the other side close.
+        upstream.transport.resume_reading()
+        idle.append(upstream)
+
+    def discard(self, upstream: Upstream) -> None:
+        """Forget a connection that is about to close."""
+        idle = self._idle.get(upstream.address)
+        if idle and upstream in idle:
+            idle.remove(upstream)
+
+    async def connect(self, address: Address) -> Upstream:
+        """A new connection; raises UpstreamUnavailable."""
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(self._limits.connect_timeout):
+                _, upstream = await loop.create_connection(lambda: Upstream(self, address), *address)
+        except OSError as error:
+            raise UpstreamUnavailable(f"{address} cannot be reached: {error}.") from error
+        return upstream
+
+    def sweep(self, now: float) -> None:
+        """Close what has been idle for too long."""
+        self.now = now
+        for address, idle in list(self._idle.items()):
+            stale = [upstream for upstream in idle if upstream.idle_since < now - self._limits.pool_idle]
+            for upstream in stale:
+                idle.remove(upstream)
+                upstream.transport.close()
+            if not idle:
+                del self._idle[address]
+
+    def is_empty(self) -> bool:
+        """Whether no connection is kept."""
+        return not any(self._idle.values())
+
+    def close(self) -> None:
+        """Close every idle connection."""
+        for idle in self._idle.values():
+            for upstream in idle:
+                upstream.transport.close()
+        self._idle.clear()
