@@ -22,6 +22,7 @@ UNTIL_CLOSE = -2
 
 # Origin-form only: the absolute form is for proxies, and a second host name is an invitation to smuggle.
 _request_line = re.compile(rb"([A-Z-]+) (/[\x21\x22\x24-\x7e]*) HTTP/1\.([01])\r\n").match
+_host = re.compile(rb"[a-z0-9.\-_~%\[\]:]+").fullmatch
 _status_line = re.compile(rb"HTTP/1\.([01]) ([1-5][0-9][0-9])[ \r]").match
 
 
@@ -121,11 +122,12 @@ def read_request(head: bytes, client: str) -> Request:
 
 
 def _check_host(request: Request) -> None:
-    hosts = request.lower.count(b"\r\nhost:")
-    if not hosts and not request.is_http_10:
+    host = find(request.lower, request.lower, b"host")
+    if host is None and not request.is_http_10:
         raise MalformedRequest("The request has no Host header.")
-    if hosts > 1:
-        raise MalformedRequest("The request has more than one Host header.")
+    # Two Hosts come joined by a comma, which none may hold.
+    if host and not _host(host):
+        raise MalformedRequest("The request has more than one Host header, or one that names no host.")
 
 
 def _frame_request(request: Request) -> None:

@@ -1,0 +1,1 @@
+"""The front door: one port, routes by path, relays."""

@@ -1,0 +1,60 @@
+"""The front door: checks where a request comes from, finds who serves it, and counts what went through."""
+
+from collections.abc import Awaitable
+
+from remuda.fleet.relay import Address, Forward, Limits, Relay, Request
+from remuda.gateway.counters import Counters
+from remuda.gateway.directory import Directory
+from remuda.gateway.faces import render_error
+from remuda.gateway.origin import OriginRule
+from remuda.gateway.routes import Kind, Route, find_route
+
+
+class Door:
+    """Routes of the public port; `relay` serves them."""
+
+    def __init__(
+        self,
+        directory: Directory,
+        *,
+        origins: OriginRule | None = None,
+        counters: Counters | None = None,
+        limits: Limits | None = None,
+    ) -> None:
+        self.counters = counters or Counters()
+        self.relay = Relay(self.route, render_error, observer=self.counters, limits=limits)
+        self._directory = directory
+        self._origins = origins or OriginRule()
+
+    def route(self, request: Request) -> Forward | Awaitable[Forward]:
+        """Where the request goes; awaitable only when somebody has to be looked up."""
+        self._origins.check(request)
+        if request.refused is not None:
+            self._directory.forget(request.refused)
+        route = find_route(request.method, request.target)
+        found = self._find(route)
+        if isinstance(found, Address):
+            return _forward(request, route, found)
+        return _forward_later(request, route, found)
+
+    def _find(self, route: Route) -> Address | Awaitable[Address]:
+        if route.session is not None:
+            return self._directory.find_node(route.session)
+        return self._directory.find_api() if route.kind is Kind.API else self._directory.find_manager()
+
+
+async def _forward_later(request: Request, route: Route, found: Awaitable[Address]) -> Forward:
+    return _forward(request, route, await found)
+
+
+def _forward(request: Request, route: Route, address: Address) -> Forward:
+    # A driver has no use for who asked, and a head that goes on as it came costs nothing.
+    if route.kind is Kind.NODE:
+        return Forward(address, route.target)
+    return Forward(address, route.target, _forwarded(request))
+
+
+def _forwarded(request: Request) -> list[tuple[str, str]]:
+    headers = [("X-Forwarded-For", request.client), ("X-Forwarded-Proto", "http")]
+    host = request.header("host")
+    return headers if host is None else [*headers, ("X-Forwarded-Host", host)]

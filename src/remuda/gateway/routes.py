@@ -1,0 +1,62 @@
+"""Which kind of process serves which path of the front door. Pure; the directory knows where they are."""
+
+import re
+from enum import Enum
+from typing import NamedTuple
+
+from remuda.base.errors import SessionLost, UnknownMethod
+from remuda.base.ids import UUID_PATTERN, SessionId
+
+# Selenium 3 clients and many tools still put this in front.
+HUB = "/wd/hub"
+
+_command = re.compile(rf"({HUB})?/session/({UUID_PATTERN})(?![^/?])").match
+_webdriver = re.compile(rf"({HUB})?/session(?![^/?])").match
+
+
+class Kind(Enum):
+    """Who serves a request."""
+
+    MANAGER = "manager"
+    NODE = "node"
+    API = "api"
+
+
+class Route(NamedTuple):
+    """Who serves a request, about which session, and under which target where that differs."""
+
+    kind: Kind
+    session: SessionId | None = None
+    target: str | None = None
+
+
+_MANAGER = Route(Kind.MANAGER)
+_API = Route(Kind.API)
+
+
+def find_route(method: str, target: str) -> Route:
+    """The route of a request; raises SessionLost or UnknownMethod where there can be none."""
+    # First, and in one match: commands to a session are nearly all there is.
+    command = _command(target)
+    if command is not None:
+        prefix, session = command.groups()
+        return Route(Kind.NODE, SessionId(session), target[len(prefix) :] if prefix else None)
+    webdriver = _webdriver(target)
+    if webdriver is None:
+        return _API
+    path = target.partition("?")[0]
+    if not is_session_root(path):
+        raise SessionLost(f"There is no session {path.split('/session/')[1].partition('/')[0]!r}.")
+    if method != "POST":
+        raise UnknownMethod(f"{path} takes POST, not {method}.")
+    return Route(Kind.MANAGER, target=target[len(HUB) :]) if webdriver[1] else _MANAGER
+
+
+def is_session_root(path: str) -> bool:
+    """Whether sessions are created at this path."""
+    return path in ("/session", HUB + "/session")
+
+
+def is_webdriver(target: str) -> bool:
+    """Whether a WebDriver client asks, who understands errors in the W3C form only."""
+    return _webdriver(target) is not None or target.startswith(HUB + "/")
