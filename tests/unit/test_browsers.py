@@ -1,0 +1,202 @@
+"""Which browsers are offered, and what is said of the others; the programs are made up in a directory."""
+
+from pathlib import Path
+
+import pytest
+
+from remuda.grid.browsers import Program, Survey, match, parse_version, probe, search, survey_browsers
+
+
+def program(path: Path, script: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    return path
+
+
+def chromium(directory: Path, version: str = "156.0.8078.73") -> Path:
+    return program(
+        directory / "chromium", f"echo 'Chromium {version} built on Debian GNU/Linux 12 (bookworm)'"
+    )
+
+
+def chromedriver(directory: Path, version: str = "156.0.8078.70") -> Path:
+    return program(
+        directory / "chromedriver", f"echo 'ChromeDriver {version} (a21ce95c-refs/heads/8078@{{#1}})'"
+    )
+
+
+def survey(*directories: Path) -> Survey:
+    return survey_browsers(places=[str(directory) for directory in directories])
+
+
+@pytest.mark.parametrize(
+    ("text", "version"),
+    [
+        ("Chromium 156.0.8078.73 built on Debian GNU/Linux 12 (bookworm)\n", "156.0.8078.73"),
+        ("ChromeDriver 156.0.8078.79 (a21ce95c24ce-refs/branch-heads/8078@{#1704})\n", "156.0.8078.79"),
+        ("Google Chrome 140.0.7339.80 beta\n", "140.0.7339.80"),
+        ("Redis server v=7.0.15 sha=00000000:0 malloc=jemalloc-5.3.0", "7.0.15"),
+        ("ffmpeg version 5.1.6-0+deb12u1 Copyright (c) 2000-2024", "5.1.6"),
+        ("ffmpeg version n7.1 Copyright (c) 2000-2024", "7.1"),
+        ("command not found", None),
+        ("", None),
+    ],
+)
+def test_a_version_is_read_out_of_what_a_program_prints(text: str, version: str | None) -> None:
+    assert parse_version(text) == version
+
+
+def test_a_browser_with_a_driver_of_its_major_version_is_offered(tmp_path: Path) -> None:
+    binary, driver = chromium(tmp_path), chromedriver(tmp_path)
+
+    (browser,) = survey(tmp_path).browsers
+
+    assert (browser.name, browser.version, browser.binary) == ("chrome", "156.0.8078.73", binary)
+    assert (browser.driver, browser.driver_version) == (driver, "156.0.8078.70")
+
+
+def test_chromium_answers_to_both_names(tmp_path: Path) -> None:
+    chromium(tmp_path)
+    chromedriver(tmp_path)
+
+    (browser,) = survey(tmp_path).browsers
+
+    assert browser.names == ("chrome", "chromium")
+
+
+def test_a_machine_without_a_browser_is_told_how_to_get_one(tmp_path: Path) -> None:
+    found = survey(tmp_path)
+
+    assert found.browsers == ()
+    assert [finding.advice.partition(",")[0] for finding in found.findings] == [
+        "apt-get install chromium chromium-driver"
+    ]
+
+
+def test_a_browser_without_a_driver_is_reported_and_not_offered(tmp_path: Path) -> None:
+    binary = chromium(tmp_path)
+
+    found = survey(tmp_path)
+
+    assert found.browsers == ()
+    assert [(finding.subject, finding.problem) for finding in found.findings] == [
+        (str(binary), "version 156.0.8078.73 needs a ChromeDriver 156, but there is none")
+    ]
+
+
+def test_a_driver_of_another_major_version_is_reported_with_its_version(tmp_path: Path) -> None:
+    chromium(tmp_path)
+    driver = chromedriver(tmp_path, "140.0.7339.80")
+
+    found = survey(tmp_path)
+
+    assert found.browsers == ()
+    assert [finding.problem for finding in found.findings] == [
+        f"version 156.0.8078.73 needs a ChromeDriver 156, but {driver} is 140.0.7339.80"
+    ]
+
+
+def test_a_stale_driver_early_on_the_path_does_not_hide_the_one_that_fits(tmp_path: Path) -> None:
+    chromium(tmp_path / "b")
+    chromedriver(tmp_path / "a", "140.0.7339.80")
+    fitting = chromedriver(tmp_path / "b")
+
+    (browser,) = survey(tmp_path / "a", tmp_path / "b").browsers
+
+    assert browser.driver == fitting
+
+
+def test_a_wrapper_and_the_browser_behind_it_are_offered_once(tmp_path: Path) -> None:
+    wrapper = chromium(tmp_path / "bin")
+    chromium(tmp_path / "lib")
+    chromedriver(tmp_path / "bin")
+
+    found = survey(tmp_path / "bin", tmp_path / "lib")
+
+    assert [browser.binary for browser in found.browsers] == [wrapper]
+    assert found.findings == ()
+
+
+def test_browsers_of_different_versions_each_get_their_driver() -> None:
+    binaries = [Program(Path("/b/140"), "140.0.1.2"), Program(Path("/b/156"), "156.0.1.2")]
+    drivers = [Program(Path("/d/156"), "156.0.3.4"), Program(Path("/d/140"), "140.0.3.4")]
+
+    found = match(binaries, drivers)
+
+    assert [(browser.version, browser.driver) for browser in found.browsers] == [
+        ("140.0.1.2", Path("/d/140")),
+        ("156.0.1.2", Path("/d/156")),
+    ]
+
+
+def test_given_paths_are_used_instead_of_what_a_search_would_find(tmp_path: Path) -> None:
+    chromium(tmp_path / "bin")
+    chromedriver(tmp_path / "bin")
+    binary = chromium(tmp_path / "own", "140.0.1.2")
+    driver = chromedriver(tmp_path / "own", "140.0.3.4")
+
+    found = survey_browsers(chromium=binary, chromedriver=driver, places=[str(tmp_path / "bin")])
+
+    assert [(browser.binary, browser.driver) for browser in found.browsers] == [(binary, driver)]
+
+
+def test_a_given_path_without_a_program_is_reported(tmp_path: Path) -> None:
+    chromedriver(tmp_path)
+    missing = tmp_path / "no-such-browser"
+
+    found = survey_browsers(chromium=missing, places=[str(tmp_path)])
+
+    assert found.browsers == ()
+    assert [(finding.subject, finding.problem) for finding in found.findings] == [
+        (str(missing), "cannot be run: No such file or directory")
+    ]
+
+
+def test_a_given_name_becomes_a_full_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    binary = chromium(tmp_path)
+    chromedriver(tmp_path)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+
+    (browser,) = survey_browsers(chromium=Path("chromium"), places=[str(tmp_path)]).browsers
+
+    assert browser.binary == binary
+
+
+def test_a_program_that_fails_is_quoted(tmp_path: Path) -> None:
+    broken = program(tmp_path / "chromium", "echo 'cannot open libnss3.so: no such file' >&2; exit 127")
+
+    (answer,) = probe([broken])
+
+    assert answer.problem == "gives no version but status 127: cannot open libnss3.so: no such file"
+
+
+def test_a_program_that_hangs_is_given_up_with_its_children(tmp_path: Path) -> None:
+    # The child inherits the pipe: were it left alive, reading the answer would hang.
+    hanging = program(tmp_path / "chromium", "sleep 600 & wait")
+
+    (answer,) = probe([hanging], timeout=0.05)
+
+    assert answer.problem == "does not answer when asked for its version"
+
+
+def test_all_programs_are_asked_at_once(tmp_path: Path) -> None:
+    # Each answers only once the other runs too.
+    meet = "touch {0}/{1}; while [ ! -e {0}/{2} ]; do :; done; echo {1} 1.2"
+    first = program(tmp_path / "a", meet.format(tmp_path, "here-a", "here-b"))
+    second = program(tmp_path / "b", meet.format(tmp_path, "here-b", "here-a"))
+
+    assert [answer.version for answer in probe([first, second], timeout=30)] == ["1.2", "1.2"]
+
+
+def test_a_file_behind_two_links_is_found_once(tmp_path: Path) -> None:
+    driver = chromedriver(tmp_path / "real")
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+
+    assert search(["chromedriver"], [str(tmp_path / "real"), str(tmp_path / "link")]) == [driver]
+
+
+def test_a_file_that_may_not_be_executed_is_no_program(tmp_path: Path) -> None:
+    chromium(tmp_path).chmod(0o644)
+
+    assert search(["chromium"], [str(tmp_path)]) == []
