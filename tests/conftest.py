@@ -1,0 +1,68 @@
+"""What all tests share: the event loop that production runs on, and a real Redis per test process."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager
+
+import pytest
+import uvloop
+
+import servers
+from remuda.store import Store
+from remuda.store.embedded import embedded_redis
+
+
+def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+    return {"uvloop": uvloop.new_event_loop}
+
+
+@pytest.fixture(scope="session")
+def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of an embedded Redis that lives as long as this test process."""
+    # A runner of its own: the loop of a test ends with the test.
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        server = embedded_redis(tmp_path_factory.mktemp("redis"))
+        yield runner.run(server.__aenter__())
+        runner.run(server.__aexit__(None, None, None))
+
+
+@pytest.fixture(scope="session")
+def debian_url() -> Iterator[str]:
+    """The URL of Debian's Redis, which lives as long as this test process."""
+    with servers.server(engine=servers.DEBIAN) as server:
+        yield server.url
+
+
+@pytest.fixture
+async def store(redis_url: str) -> AsyncIterator[Store]:
+    """A connection to an empty Redis."""
+    async with _empty_store(redis_url) as store:
+        yield store
+
+
+@pytest.fixture(params=servers.ENGINES)
+def any_url(request: pytest.FixtureRequest) -> str:
+    """The URL of the embedded Redis, then of Debian's."""
+    url: str = request.getfixturevalue("redis_url" if request.param == servers.EMBEDDED else "debian_url")
+    return url
+
+
+@pytest.fixture
+async def any_store(any_url: str) -> AsyncIterator[Store]:
+    """A connection to an empty Redis, for what must hold with the embedded server and with Debian's."""
+    async with _empty_store(any_url) as store:
+        yield store
+
+
+@pytest.fixture
+def server() -> Iterator[servers.Server]:
+    """A Redis server of the test's own, to pause, kill and restart."""
+    with servers.server() as server:
+        yield server
+
+
+@asynccontextmanager
+async def _empty_store(url: str) -> AsyncIterator[Store]:
+    async with Store(url) as store:
+        await store.send("FLUSHALL")
+        yield store

@@ -1,0 +1,26 @@
+"""Waiting for what a test expects: for a condition with a deadline, never for a fixed time."""
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+DEADLINE = 10.0
+LOOK_EVERY = 0.005
+
+
+async def eventually(condition: Callable[[], T | Awaitable[T]], deadline: float = DEADLINE) -> T:
+    """What the condition gives, as soon as it is true; AssertionError after the deadline."""
+    loop = asyncio.get_running_loop()
+    ends_at = loop.time() + deadline
+    while True:
+        found = condition()
+        if inspect.isawaitable(found):
+            found = await found
+        if found:
+            return found
+        if loop.time() > ends_at:
+            raise AssertionError(f"not so after {deadline:g} s: {inspect.getsource(condition).strip()}")
+        await asyncio.sleep(LOOK_EVERY)
