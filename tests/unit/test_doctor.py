@@ -1,0 +1,245 @@
+"""What the doctor says about a machine, against made-up programs, directories and limits."""
+
+import asyncio
+import errno
+import resource
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from remuda.base.config import Config
+from remuda.base.errors import StoreUnavailable
+from remuda.grid.browsers import Browser, Finding, Program, Survey
+from remuda.ops import doctor
+from remuda.ops.doctor import Check, State, examine
+
+GIB = 1 << 30
+CHROME = Browser(
+    name="chrome",
+    version="156.0.8078.73",
+    binary=Path("/usr/bin/chromium"),
+    driver=Path("/usr/bin/chromedriver"),
+    driver_version="156.0.8078.70",
+    names=("chrome", "chromium"),
+)
+STRANGER = Finding(
+    "/opt/chrome", "version 140.0.1.2 needs a ChromeDriver 140", "apt-get install chromium-driver"
+)
+
+
+@pytest.fixture
+def busy_port() -> Iterator[int]:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server.getsockname()[1]
+
+
+async def answer(_url: str) -> str:
+    return "7.2.4"
+
+
+def program(path: Path, script: str) -> Path:
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    return path
+
+
+async def test_an_examination_covers_the_whole_machine(tmp_path: Path) -> None:
+    chromium = program(tmp_path / "chromium", "echo Chromium 156.0.8078.73")
+    chromedriver = program(tmp_path / "chromedriver", "echo ChromeDriver 156.0.8078.70")
+    config = Config(port=0, data=tmp_path, chromium=str(chromium), chromedriver=str(chromedriver))
+
+    checks = await examine(config)
+
+    names = [check.name for check in checks]
+    assert names == [
+        *("python", "browser", "driver", "ffmpeg", "redis", "port", "data", "disk"),
+        *("shared memory", "open files", "user"),
+    ]
+    assert doctor.worst(checks) is not State.FAIL
+
+
+async def test_an_examination_leaves_nothing_behind(tmp_path: Path) -> None:
+    await examine(Config(port=0, data=tmp_path / "data"))
+
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_whatever_is_not_fine_comes_with_advice(tmp_path: Path, busy_port: int) -> None:
+    nowhere = str(tmp_path / "nowhere")
+
+    checks = await examine(
+        Config(port=busy_port, data=Path("/proc/remuda"), chromium=nowhere, redis="unix:///no/such/socket")
+    )
+
+    assert [check for check in checks if check.state is not State.OK and not check.advice] == []
+    failed = {check.name for check in checks if check.state is State.FAIL}
+    assert failed == {"browser", "redis", "port", "data"}
+
+
+def test_an_old_python_is_a_failure() -> None:
+    assert doctor.judge_python((3, 10, 12)).state is State.FAIL
+    assert doctor.judge_python((3, 11, 0)) == Check("python", State.OK, "3.11.0")
+
+
+def test_a_browser_is_shown_with_its_driver() -> None:
+    assert doctor.judge_browsers(Survey((CHROME,), ())) == [
+        Check("browser", State.OK, "chrome 156.0.8078.73 (/usr/bin/chromium)"),
+        Check("driver", State.OK, "chrome 156.0.8078.70 (/usr/bin/chromedriver)"),
+    ]
+
+
+def test_an_obstacle_beside_a_working_browser_is_a_warning() -> None:
+    *_, obstacle = doctor.judge_browsers(Survey((CHROME,), (STRANGER,)))
+
+    assert obstacle.state is State.WARN
+    assert obstacle.advice == STRANGER.advice
+
+
+def test_an_obstacle_without_a_working_browser_is_a_failure() -> None:
+    (obstacle,) = doctor.judge_browsers(Survey((), (STRANGER,)))
+
+    assert obstacle.state is State.FAIL
+
+
+def test_a_missing_ffmpeg_is_only_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    assert doctor.look_at_ffmpeg() == [
+        Check("ffmpeg", State.WARN, "not found", "needed for recording: apt-get install ffmpeg")
+    ]
+
+
+def test_ffmpeg_is_asked_in_its_own_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ffmpeg = program(tmp_path / "ffmpeg", '[ "$1" = -version ] && echo "ffmpeg version 5.1.6-0+deb12u1"')
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    assert doctor.look_at_ffmpeg() == [Check("ffmpeg", State.OK, f"5.1.6 ({ffmpeg})")]
+
+
+async def test_the_server_that_comes_with_the_installation_is_found() -> None:
+    (check,) = await doctor.look_at_redis("", answer)
+
+    assert check.state is State.OK
+    assert "embedded" in check.found
+
+
+@pytest.mark.parametrize(
+    ("version", "state"), [("6.2.14", State.FAIL), ("7.0.15", State.OK), ("9.1.2", State.OK)]
+)
+def test_redis_must_be_new_enough(version: str, state: State) -> None:
+    assert doctor.judge_embedded_redis(Program(Path("/usr/bin/redis-server"), version)).state is state
+
+
+def test_a_server_that_cannot_run_is_a_failure() -> None:
+    broken = Program(Path("/x/valkey-server"), problem="cannot be run: Exec format error")
+
+    assert doctor.judge_embedded_redis(broken).state is State.FAIL
+    assert doctor.judge_embedded_redis(None).state is State.FAIL
+
+
+async def test_a_given_redis_is_asked_and_its_password_not_shown() -> None:
+    (check,) = await doctor.look_at_redis("redis://:hunter2@db.example:6379", answer)
+
+    assert check.state is State.OK
+    assert "db.example" in check.found
+    assert "hunter2" not in check.found
+
+
+async def test_a_given_redis_that_is_down_is_a_failure() -> None:
+    async def refuse(url: str) -> str:
+        raise StoreUnavailable("Connection refused")
+
+    (check,) = await doctor.look_at_redis("redis://db.example", refuse)
+
+    assert (check.state, check.found) == (State.FAIL, "Connection refused")
+
+
+async def test_a_given_redis_that_is_silent_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def hang(url: str) -> str:
+        await asyncio.Event().wait()
+        return url
+
+    monkeypatch.setattr(doctor, "PING_TIMEOUT", 0.01)
+    (check,) = await doctor.look_at_redis("redis://:hunter2@db.example", hang)
+
+    assert check.state is State.FAIL
+    assert "hunter2" not in check.found
+
+
+async def test_a_url_that_is_none_is_a_failure_that_says_so() -> None:
+    (check,) = await doctor.look_at_redis("http://db.example", doctor.ask_redis)
+
+    assert check.state is State.FAIL
+    assert "is no Redis URL" in check.found
+
+
+async def test_a_port_in_use_is_a_failure(busy_port: int) -> None:
+    (check,) = await doctor.look_at_port("127.0.0.1", busy_port)
+
+    assert (check.state, check.found) == (State.FAIL, f"127.0.0.1:{busy_port} is in use")
+
+
+async def test_a_free_port_is_fine() -> None:
+    (check,) = await doctor.look_at_port("127.0.0.1", 0)
+
+    assert check == Check("port", State.OK, "127.0.0.1, any free port")
+
+
+async def test_an_address_of_another_machine_is_a_failure() -> None:
+    (check,) = await doctor.look_at_port("192.0.2.1", 4444)
+
+    assert check.state is State.FAIL
+    assert "--host" in check.advice
+
+
+def test_a_privileged_port_is_explained() -> None:
+    check = doctor.judge_bind_error("127.0.0.1:80", PermissionError(errno.EACCES, "Permission denied"))
+
+    assert check.advice == "choose a --port above 1023"
+
+
+def test_a_data_directory_may_still_have_to_be_made(tmp_path: Path) -> None:
+    check, disk = doctor.look_at_data(tmp_path / "a/b")
+
+    assert (check.state, check.found) == (State.OK, f"{tmp_path}/a/b (to be made)")
+    assert disk.name == "disk"
+
+
+def test_a_file_is_no_data_directory(tmp_path: Path) -> None:
+    (tmp_path / "data").touch()
+
+    (check,) = doctor.look_at_data(tmp_path / "data")
+
+    assert check.state is State.FAIL
+
+
+def test_little_disk_and_little_shared_memory_are_warnings() -> None:
+    assert doctor.judge_disk(GIB // 2).state is State.WARN
+    assert doctor.judge_disk(2 * GIB) == Check("disk", State.OK, "2.0 GiB free")
+    assert doctor.judge_shm(64 << 20).state is State.WARN
+    assert doctor.judge_shm(None).state is State.WARN
+    assert doctor.judge_shm(GIB) == Check("shared memory", State.OK, "1.0 GiB in /dev/shm")
+
+
+def test_few_open_files_are_a_warning() -> None:
+    assert doctor.judge_open_files(1024).state is State.WARN
+    assert doctor.judge_open_files(65536) == Check("open files", State.OK, "65536 per process")
+    assert doctor.judge_open_files(resource.RLIM_INFINITY).state is State.OK
+
+
+def test_root_is_told_that_chromium_has_no_sandbox() -> None:
+    check = doctor.judge_user(0)
+
+    assert check.state is State.WARN
+    assert "--no-sandbox" in check.found
+    assert doctor.judge_user(1000).state is State.OK
+
+
+def test_a_machine_is_as_bad_as_its_worst_part() -> None:
+    fine, odd, bad = (Check("x", state, "") for state in State)
+
+    assert doctor.worst([odd, fine]) is State.WARN
+    assert doctor.worst([fine, bad, odd]) is State.FAIL
+    assert doctor.worst([]) is State.OK
