@@ -6,29 +6,50 @@ Libraries that log through `logging` come out in the same form.
 import logging
 import re
 import sys
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping
 from typing import Any
 
 import structlog
 
 _SECRET_NAMES = re.compile(r"token|password|secret|authorization|cookie|api_?key", re.IGNORECASE)
-_URL_CREDENTIALS = re.compile(r"(\w+://)[^/@\s]+@")
+# Up to the last @: a password may hold one that nobody has escaped.
+_URL_CREDENTIALS = re.compile(r"(\w+://)[^/\s]+@")
 _QUERY_SECRET = re.compile(r"([?&](?:token|password|secret|api_?key)=)[^&\s\"']+", re.IGNORECASE)
+_HEADER_SECRET = re.compile(r"((?:authorization|cookie)[\"']?\s*:\s*)[^\r\n]+", re.IGNORECASE)
 
 Event = MutableMapping[str, Any]
 
 
 def redact(text: str) -> str:
-    """The text without the credentials of URLs in it."""
-    return _QUERY_SECRET.sub(r"\1***", _URL_CREDENTIALS.sub(r"\1***@", text))
+    """The text without the credentials of URLs and headers in it."""
+    text = _URL_CREDENTIALS.sub(r"\1***@", text)
+    return _HEADER_SECRET.sub(r"\1***", _QUERY_SECRET.sub(r"\1***", text))
+
+
+def _names_secret(name: Any) -> bool:
+    return isinstance(name, str | bytes) and _SECRET_NAMES.search(_text(name)) is not None
+
+
+def _text(value: Any) -> str:
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+
+
+def _hide(value: Any) -> Any:
+    """The value without secrets, however deep they lie in it."""
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    if isinstance(value, Mapping):
+        return {_text(name): "***" if _names_secret(name) else _hide(item) for name, item in value.items()}
+    if isinstance(value, tuple | list) and len(value) == 2 and _names_secret(value[0]):
+        return [_text(value[0]), "***"]  # A header, as most libraries hand them around.
+    if isinstance(value, tuple | list | set | frozenset):
+        return [_hide(item) for item in value]
+    return redact(_text(value))
 
 
 def _hide_secrets(_logger: Any, _method: str, event: Event) -> Event:
     for name, value in event.items():
-        if _SECRET_NAMES.search(name):
-            event[name] = "***"
-        elif isinstance(value, str):
-            event[name] = redact(value)
+        event[name] = "***" if _names_secret(name) else _hide(value)
     return event
 
 
