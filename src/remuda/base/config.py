@@ -10,7 +10,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_type_hints
+from typing import Annotated, Any, Literal, get_type_hints
 
 import msgspec
 
@@ -18,6 +18,9 @@ from remuda.base.errors import Misconfigured
 
 ENV_PREFIX = "REMUDA_"
 DEFAULT_FILE = Path("remuda.toml")
+
+Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
+Count = Annotated[int, msgspec.Meta(ge=0)]
 
 
 def _option(default: Any, meaning: str, *, secret: bool = False) -> Any:
@@ -29,7 +32,7 @@ class Config:
     """The options of a herd."""
 
     host: str = _option("127.0.0.1", "Address the front door listens on.")
-    port: int = _option(4444, "Port of the front door; 0 takes a free one.")
+    port: Port = _option(4444, "Port of the front door; 0 takes a free one.")
     data: Path = _option(Path(".remuda"), "Directory for everything that must survive a restart.")
     redis: str = _option(
         "",
@@ -37,8 +40,10 @@ class Config:
         secret=True,
     )
     prefix: str = _option("", "Put before every Redis key, so that several fleets can share one Redis.")
-    slots: int = _option(0, "WebDriver sessions that run at the same time; 0 means one per CPU core.")
-    warm: int = _option(1, "Nodes kept waiting with their driver started, so that a session starts at once.")
+    slots: Count = _option(0, "WebDriver sessions that run at the same time; 0 means one per CPU core.")
+    warm: Count = _option(
+        1, "Nodes kept waiting with their driver started, so that a session starts at once."
+    )
     insecure: bool = _option(False, "Listen beyond loopback although anybody there may then use the herd.")
     allow_origins: str = _option("", "Web origins that may talk to the front door, separated by commas.")
     chromium: str = _option("", "Chromium or Chrome to run; by default the one that is found.")
@@ -51,13 +56,9 @@ class Config:
     )
 
     def environ(self) -> dict[str, str]:
-        """The variables that make a child process load this very config."""
-        variables = {}
-        for option in dataclasses.fields(self):
-            value = getattr(self, option.name)
-            if value != option.default:
-                variables[env_name(option.name)] = str(value)
-        return variables
+        """The variables that make a child process load this very config, whatever else it finds."""
+        # Defaults too: the child also reads the file and the variables that a flag has overruled here.
+        return {env_name(option.name): str(getattr(self, option.name)) for option in dataclasses.fields(self)}
 
 
 def env_name(option: str) -> str:
@@ -83,7 +84,7 @@ def load_config(
     for name, value in (flags or {}).items():
         if value is not None:
             values[name] = (value, "--" + name.replace("_", "-"))
-    types = get_type_hints(Config)
+    types = get_type_hints(Config, include_extras=True)
     return Config(**{name: _convert(value, types[name], origin) for name, (value, origin) in values.items()})
 
 
@@ -104,9 +105,9 @@ def _read_file(file: Path | None) -> dict[str, Any]:
 
 
 def _convert(value: Any, kind: Any, origin: str) -> Any:
-    if kind is Path:
-        return Path(value)
     try:
+        if kind is Path:
+            return Path(value)
         return msgspec.convert(value, kind, strict=False)
-    except msgspec.ValidationError as error:
+    except (TypeError, msgspec.ValidationError) as error:
         raise Misconfigured(f"{origin} is {value!r}: {error}") from error

@@ -1,0 +1,155 @@
+"""The config: flag before environment before file before default, and every bad value is named."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remuda.base.config import Config, env_name, load_config
+from remuda.base.errors import Misconfigured
+
+NO_ENVIRON: dict[str, str] = {}
+
+
+@pytest.fixture(autouse=True)
+def _empty_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No remuda.toml but the test's own."""
+    monkeypatch.chdir(tmp_path)
+
+
+def write(text: str) -> Path:
+    file = Path("remuda.toml")
+    file.write_text(text)
+    return file
+
+
+def test_without_anything_every_option_has_its_default() -> None:
+    assert load_config(environ=NO_ENVIRON) == Config()
+
+
+def test_the_default_file_is_read_where_the_process_starts() -> None:
+    write("port = 1\n")
+
+    assert load_config(environ=NO_ENVIRON).port == 1
+
+
+def test_another_file_can_be_named() -> None:
+    write("port = 1\n")
+    Path("other.toml").write_text("port = 2\n")
+
+    assert load_config(environ=NO_ENVIRON, file=Path("other.toml")).port == 2
+
+
+def test_the_environment_comes_before_the_file() -> None:
+    write("port = 1\n")
+
+    assert load_config(environ={"REMUDA_PORT": "2"}).port == 2
+
+
+def test_a_flag_comes_before_the_environment() -> None:
+    write("port = 1\n")
+
+    assert load_config({"port": 3}, environ={"REMUDA_PORT": "2"}).port == 3
+
+
+def test_a_flag_that_was_not_given_changes_nothing() -> None:
+    assert load_config({"port": None}, environ={"REMUDA_PORT": "2"}).port == 2
+
+
+def test_a_variable_that_is_no_option_is_somebody_elses() -> None:
+    assert load_config(environ={"REMUDA_LIFELINE": "7", "PORT": "2"}) == Config()
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("true", True), ("True", True), ("1", True), ("false", False), ("0", False)]
+)
+def test_a_switch_is_understood_as_people_write_it(text: str, value: bool) -> None:
+    assert load_config(environ={"REMUDA_HEADLESS": text}).headless is value
+
+
+@pytest.mark.parametrize(
+    ("name", "bad"),
+    [
+        ("port", "http"),
+        ("port", ""),
+        ("port", "-1"),
+        ("port", "65536"),
+        ("slots", "-1"),
+        ("warm", "-1"),
+        ("headless", "maybe"),
+        ("log_level", "loud"),
+        ("log_format", "xml"),
+    ],
+)
+def test_a_bad_variable_is_named(name: str, bad: str) -> None:
+    with pytest.raises(Misconfigured, match=f"^{env_name(name)} is '{bad}'"):
+        load_config(environ={env_name(name): bad})
+
+
+def test_a_bad_flag_is_named() -> None:
+    with pytest.raises(Misconfigured, match=r"^--log-level is 'loud'"):
+        load_config({"log_level": "loud"}, environ=NO_ENVIRON)
+
+
+@pytest.mark.parametrize("line", ["port = 'http'", "data = 5", "host = 5", "port = true", "headless = 'x'"])
+def test_a_bad_value_in_the_file_is_named_with_the_file(line: str) -> None:
+    write(line)
+
+    with pytest.raises(Misconfigured, match=rf"^{line.split()[0]} in remuda\.toml is "):
+        load_config(environ=NO_ENVIRON)
+
+
+def test_a_file_with_unknown_options_names_them() -> None:
+    write("prot = 1\nport = 2\nhots = 3\n")
+
+    with pytest.raises(Misconfigured, match="unknown options: hots, prot"):
+        load_config(environ=NO_ENVIRON)
+
+
+@pytest.mark.parametrize("content", [b"port = ", b"\xff\xfe", b"[port"])
+def test_a_file_that_is_no_toml_is_named(content: bytes) -> None:
+    Path("remuda.toml").write_bytes(content)
+
+    with pytest.raises(Misconfigured, match=r"^remuda\.toml cannot be read: "):
+        load_config(environ=NO_ENVIRON)
+
+
+def test_a_named_file_must_be_there() -> None:
+    with pytest.raises(Misconfigured, match=r"no config file nowhere\.toml"):
+        load_config(environ=NO_ENVIRON, file=Path("nowhere.toml"))
+
+
+def test_a_directory_is_no_file() -> None:
+    with pytest.raises(Misconfigured, match="cannot be read"):
+        load_config(environ=NO_ENVIRON, file=Path())
+
+
+def unlike(value: Any) -> Any:
+    """Another value that the option may have."""
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, int):
+        return value + 1
+    return Path("/elsewhere") if isinstance(value, Path) else "elsewhere"
+
+
+def test_a_child_process_loads_the_very_same_config() -> None:
+    words = {"log_level": "debug", "log_format": "json"}
+    changed = {option.name: unlike(option.default) for option in dataclasses.fields(Config)} | words
+    config = Config(**changed)
+
+    assert load_config(environ=config.environ()) == config
+
+
+def test_a_child_process_is_not_swayed_by_the_file_and_environment_that_a_flag_overruled() -> None:
+    write("port = 1\n")
+    environ = {"REMUDA_SLOTS": "9"}
+    config = load_config({"port": Config.port, "slots": Config.slots}, environ=environ)
+
+    assert load_config(environ=environ | config.environ()) == config
+
+
+def test_every_option_says_what_it_means() -> None:
+    for option in dataclasses.fields(Config):
+        assert option.metadata["meaning"].endswith(".")
