@@ -6,6 +6,7 @@ unix:///path/to/socket[?db=N]
 redis+sentinel://[user:password@]host:26379,host2:26379/service[/db]     rediss+sentinel for TLS
 """
 
+import re
 import ssl
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,13 +16,14 @@ from remuda.base.errors import Misconfigured
 from remuda.base.log import redact
 
 _SCHEMES = ("redis", "rediss", "unix", "redis+sentinel", "rediss+sentinel")
+_TLS_OPTIONS = frozenset({"ca", "cert", "key", "verify"})
 
 
 @dataclass(frozen=True)
 class StoreUrl:
     """A parsed Redis URL. Its `str()` hides the password."""
 
-    text: str
+    text: str = field(repr=False)
     hosts: tuple[tuple[str, int], ...] = ()
     """One server, or the Sentinels."""
     path: str = ""
@@ -39,34 +41,58 @@ class StoreUrl:
 def parse_url(text: str) -> StoreUrl:
     """The parsed URL; Misconfigured says what is wrong with it."""
     try:
-        parts = urlsplit(text)
-        query = {name: values[-1] for name, values in parse_qs(parts.query).items()}
-        if parts.scheme not in _SCHEMES:
-            raise ValueError(f"it starts with none of {', '.join(s + '://' for s in _SCHEMES)}")
-        credentials, _, hosts = parts.netloc.rpartition("@")
-        username, _, password = credentials.partition(":")
-        common: Any = {"text": text, "username": unquote(username), "password": unquote(password)}
-        if parts.scheme == "unix":
-            return StoreUrl(**common, path=unquote(parts.path), db=int(query.get("db", "0")))
-        tls = _tls_context(query) if parts.scheme.startswith("rediss") else None
-        segments = [segment for segment in parts.path.split("/") if segment]
-        if parts.scheme.endswith("+sentinel"):
-            service, *rest = segments or [""]
-            if not service:
-                raise ValueError("it names no service after the Sentinels, as in .../mymaster")
-            return StoreUrl(
-                **common, hosts=_hosts(hosts, 26379), service=service, db=int((rest or ["0"])[0]), tls=tls
-            )
-        return StoreUrl(**common, hosts=_hosts(hosts, 6379)[:1], db=int((segments or ["0"])[0]), tls=tls)
+        return _parse(text)
     except (ValueError, OSError) as error:
-        raise Misconfigured(f"{redact(text)!r} is no Redis URL: {error}") from error
+        # Not redact(): in a URL that is wrong, the password can be anywhere before an @.
+        hidden = re.sub(r"://.*@", "://***@", text)
+        raise Misconfigured(f"{hidden!r} is no Redis URL: {error}") from None
+
+
+def _parse(text: str) -> StoreUrl:
+    parts = urlsplit(text)
+    if parts.scheme not in _SCHEMES:
+        raise ValueError(f"it starts with none of {', '.join(scheme + '://' for scheme in _SCHEMES)}")
+    credentials, _, hosts = parts.netloc.rpartition("@")
+    username, _, password = credentials.partition(":")
+    common: Any = {"text": text, "username": unquote(username), "password": unquote(password)}
+    if parts.scheme == "unix":
+        if hosts or not parts.path.strip("/") or not parts.path.startswith("/"):
+            raise ValueError("it names no absolute path, as in unix:///run/redis.sock")
+        query = _options(parts.query, known=frozenset({"db"}))
+        return StoreUrl(**common, path=unquote(parts.path), db=_database([query.get("db", "0")]))
+    has_tls = parts.scheme.startswith("rediss")
+    query = _options(parts.query, known=_TLS_OPTIONS if has_tls else frozenset())
+    common["tls"] = _tls_context(query) if has_tls else None
+    segments = [segment for segment in parts.path.split("/") if segment]
+    if not parts.scheme.endswith("+sentinel"):
+        return StoreUrl(**common, hosts=_hosts(hosts, 6379)[:1], db=_database(segments))
+    if not segments:
+        raise ValueError("it names no service after the Sentinels, as in .../mymaster")
+    return StoreUrl(**common, hosts=_hosts(hosts, 26379), service=segments[0], db=_database(segments[1:]))
+
+
+def _options(query: str, *, known: frozenset[str]) -> dict[str, str]:
+    options = {name: values[-1] for name, values in parse_qs(query, keep_blank_values=True).items()}
+    if not options.keys() <= known:
+        raise ValueError(f"of options, this kind of URL knows {', '.join(sorted(known)) or 'none'}")
+    return options
+
+
+def _database(segments: list[str]) -> int:
+    number = "/".join(segments) or "0"
+    if not number.isdecimal():
+        raise ValueError("its database is no number")
+    return int(number)
 
 
 def _hosts(text: str, default_port: int) -> tuple[tuple[str, int], ...]:
     pairs = []
     for item in text.split(","):
         host = urlsplit(f"//{item}")
-        pairs.append((host.hostname or "127.0.0.1", host.port or default_port))
+        try:
+            pairs.append((host.hostname or "127.0.0.1", host.port or default_port))
+        except ValueError:  # Says the port, which in a URL that is wrong can be half of a password.
+            raise ValueError("its port is no number up to 65535") from None
     return tuple(pairs)
 
 
