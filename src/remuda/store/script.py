@@ -21,7 +21,7 @@ from typing import Any
 from remuda.base.errors import Broken
 from remuda.keyspace.key import Key
 
-_ENTRY = re.compile(r"^-- (KEYS|ARGV)\[(\d+)(\.\.)?\] (\S+)")
+_ENTRY = re.compile(r"^-- (KEYS|ARGV)\[(\d+)(\.\.)?\] ([^\s,]+)")
 _USE = re.compile(r"\b(KEYS|ARGV)\[(\d+)\]")
 
 
@@ -54,10 +54,11 @@ def load_script(beside: str, name: str, *, keys: Sequence[Key[Any]], args: Seque
     source = (Path(beside).parent / name).read_text()
     header = {"KEYS": _header(source, "KEYS", name), "ARGV": _header(source, "ARGV", name)}
     declared = {"KEYS": tuple(key.pattern for key in keys), "ARGV": tuple(args)}
-    for kind, (names, _) in header.items():
+    for kind, (names, is_open) in header.items():
         if names != declared[kind]:
             raise Broken(f"{name} declares {kind} {names}, its caller passes {declared[kind]}")
-    _check_body(source, name, {kind: len(names) for kind, (names, _) in header.items()})
+        if not is_open:
+            _check_body(source, name, kind, count=len(names))
     return Script(
         name=name,
         source=source,
@@ -85,8 +86,8 @@ def _header(source: str, kind: str, script: str) -> tuple[tuple[str, ...], bool]
     return tuple(names), is_open
 
 
-def _check_body(source: str, script: str, counts: dict[str, int]) -> None:
+def _check_body(source: str, script: str, kind: str, *, count: int) -> None:
     body = "\n".join(line for line in source.splitlines() if not line.startswith("--"))
-    for kind, index in _USE.findall(body):
-        if int(index) > counts[kind]:
+    for used, index in _USE.findall(body):
+        if used == kind and int(index) > count:
             raise Broken(f"{script} uses {kind}[{index}], which its header does not declare")
