@@ -82,7 +82,7 @@ class Client(asyncio.Protocol):
             self._refuse(error, len(data))
             return
         self.expires = NEVER
-        self.exchange = exchange = Exchange(self, request)
+        self.exchange = exchange = Exchange(self, request, end)
         self.relay.observer.request_started(request)
         rest = data[end:]
         if exchange.body is not None:
@@ -181,14 +181,14 @@ class Client(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self._is_paused = True
-        upstream = self.exchange and self.exchange.upstream
-        if upstream and not upstream.transport.is_closing():
+        upstream = self.exchange.upstream if self.exchange is not None else None
+        if upstream is not None and not upstream.transport.is_closing():
             upstream.transport.pause_reading()
 
     def resume_writing(self) -> None:
         self._is_paused = False
-        upstream = self.exchange and self.exchange.upstream
-        if upstream and not upstream.transport.is_closing():
+        upstream = self.exchange.upstream if self.exchange is not None else None
+        if upstream is not None and not upstream.transport.is_closing():
             upstream.transport.resume_reading()
         self._read_on()
 

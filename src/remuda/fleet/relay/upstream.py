@@ -15,9 +15,9 @@ class Owner(Protocol):
     """Whose request an upstream connection carries."""
 
     request: Request
+    # None once the whole request has gone on.
+    body: Body | None
 
-    def is_sent(self) -> bool: ...
-    def interim(self, data: bytes) -> None: ...
     def upgraded(self, response: Response, rest: bytes) -> None: ...
     def respond(self, response: Response, body: bytes) -> None: ...
     def respond_more(self, data: bytes) -> None: ...
@@ -91,17 +91,18 @@ class Upstream(asyncio.Protocol):
             self._buffer = data
             return
         self._buffer = b""
-        response = read_response(data[:end], owner.request.method)
+        response = read_response(data[:end])
         if response.status < 200:
             self._read_interim(owner, response, data[end:])
             return
         self._keep_alive = response.keep_alive
-        if response.length == len(data) - end:
+        length = 0 if owner.request.method == "HEAD" else response.length
+        if length == len(data) - end:
             # The usual case: a whole small answer in one segment goes on in one write.
             owner.respond(response, data[end:])
             self._finish(owner)
             return
-        self._body = body = body_of(response.length)
+        self._body = body = body_of(length)
         passed, rest = body.feed(data[end:])
         owner.respond(response, passed)
         if body.done:
@@ -110,7 +111,7 @@ class Upstream(asyncio.Protocol):
     def _read_interim(self, owner: Owner, response: Response, rest: bytes) -> None:
         if response.status != 101:
             if not owner.request.is_http_10:
-                owner.interim(response.head)
+                owner.respond_more(response.head)
             if rest:
                 self._read_head(owner, rest)
         elif owner.request.is_upgrade:
@@ -128,7 +129,7 @@ class Upstream(asyncio.Protocol):
     def _finish(self, owner: Owner, *, is_clean: bool = True) -> None:
         self.owner = None
         self._body = None
-        if self._keep_alive and is_clean and owner.is_sent():
+        if self._keep_alive and is_clean and owner.body is None:
             self.pool.put(self)
         else:
             self.transport.close()
@@ -180,7 +181,9 @@ class Pool:
 
     def put(self, upstream: Upstream) -> None:
         """Keep the connection for the next request."""
-        idle = self._idle.setdefault(upstream.address, [])
+        idle = self._idle.get(upstream.address)
+        if idle is None:
+            idle = self._idle[upstream.address] = []
         if len(idle) >= self._limits.pool_size or upstream.transport.is_closing():
             upstream.transport.close()
             return
