@@ -1,5 +1,6 @@
-"""Child processes that never outlive the one who started them."""
+"""Child processes: none outlives the one who started it, and the end of each is noticed."""
 
+import asyncio
 import ctypes
 import os
 import signal
@@ -26,3 +27,14 @@ def die_with_parent(signum: signal.Signals = signal.SIGTERM) -> Callable[[], Non
             os.kill(os.getpid(), signal.SIGKILL)
 
     return ask_kernel
+
+
+async def until_readable(descriptor: int) -> None:
+    """Waits until something can be read there; of a pidfd that is the end of its process."""
+    loop = asyncio.get_running_loop()
+    readable = asyncio.Event()
+    loop.add_reader(descriptor, readable.set)
+    try:
+        await readable.wait()
+    finally:
+        loop.remove_reader(descriptor)

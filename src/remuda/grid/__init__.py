@@ -1,1 +1,1 @@
-"""Browsers by WebDriver: the manager creates sessions, orchestrators own slots, a node holds one session."""
+"""Browsers by WebDriver: the manager queues a request, an orchestrator gives it a slot, a node holds it."""

@@ -301,6 +301,14 @@ ORCHESTRATOR_PENDING = Key(
     fields={"member": "session id"},
     source="000, 001",
 )
+ORCHESTRATOR_HOLDERS = Key(
+    "remuda:orchestrator:{orchestrator}:holders",
+    HashName,
+    meaning="Which session holds each taken slot, so that lost slots are found without looking at every session",
+    writer="grid/slots",
+    lifetime=_EMPTIED,
+    fields={"<slot-id>": "session id"},
+)
 
 ORCHESTRATOR_KEYS: tuple[Key[Any], ...] = (
     ORCHESTRATOR,
@@ -313,6 +321,7 @@ ORCHESTRATOR_KEYS: tuple[Key[Any], ...] = (
     ORCHESTRATOR_SLOTS_AVAILABLE,
     ORCHESTRATOR_BACKLOG,
     ORCHESTRATOR_PENDING,
+    ORCHESTRATOR_HOLDERS,
 )
 """Every key of one orchestrator: what a purge deletes."""
 

@@ -1,0 +1,123 @@
+"""The directory that Redis keeps: where managers and APIs are, and which node holds a session.
+
+Managers and APIs are few, so all of them are known, refreshed in the background. A session is looked up
+when its first command comes and remembered until its node refuses a connection.
+"""
+
+import asyncio
+from collections.abc import Awaitable
+
+from remuda.base import clock
+from remuda.base.errors import SessionLost, Unavailable, UpstreamUnavailable
+from remuda.base.ids import SessionId
+from remuda.fleet.relay import Address
+from remuda.fleet.role import running_roles
+from remuda.grid.model import State, state_of
+from remuda.grid.sessions import Sessions
+from remuda.keyspace import grid
+from remuda.store import Store
+
+REFRESH_EVERY = 2.0
+AVOID_FOR = 5.0
+MAX_SESSIONS = 20_000
+
+
+class RedisDirectory:
+    """Finds processes by what they have written about themselves."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._managers: list[Address] = []
+        self._apis: list[Address] = []
+        self._nodes: dict[SessionId, Address] = {}
+        self._avoided: dict[Address, float] = {}
+        self._turn = 0
+
+    async def keep_fresh(self) -> None:
+        """Refreshes what is known of managers and APIs, for ever."""
+        while True:
+            try:
+                await self.refresh()
+            except Unavailable:  # What was known stays good enough while Redis is away.
+                pass
+            await asyncio.sleep(REFRESH_EVERY)
+
+    async def refresh(self) -> None:
+        """Reads which managers and APIs are alive now."""
+        self._avoided = {each: until for each, until in self._avoided.items() if until > clock.monotonic()}
+        managers, roles = await self._live_managers(), await running_roles(self._store)
+        self._managers = self._usable(managers)
+        self._apis = self._usable([_address(role["address"]) for role in roles if role["name"] == "api"])
+
+    def _usable(self, addresses: list[Address]) -> list[Address]:
+        # One that has just refused is only asked again at once if there is nobody else.
+        return [each for each in addresses if each not in self._avoided] or addresses
+
+    async def _live_managers(self) -> list[Address]:
+        ids = await self._store.smembers(grid.MANAGERS())
+        alive = [self._store.exists(grid.MANAGER_HEARTBEAT(each)) for each in ids]
+        records = [self._store.hmget(grid.MANAGER(each), "host", "port") for each in ids]
+        found = []
+        for beats, record in zip(alive, records, strict=True):
+            (host, port), is_alive = await record, await beats
+            if is_alive and host and port:
+                found.append(Address(host, int(port)))
+        return found
+
+    # What the door asks
+
+    def find_manager(self) -> Address | Awaitable[Address]:
+        return self._next(self._managers) or self._look_again("manager")
+
+    def find_api(self) -> Address | Awaitable[Address]:
+        return self._next(self._apis) or self._look_again("api")
+
+    def find_node(self, session: SessionId) -> Address | Awaitable[Address]:
+        return self._nodes.get(session) or self._look_up(session)
+
+    def forget(self, address: Address) -> None:
+        self._avoided[address] = clock.monotonic() + AVOID_FOR
+        for known in (self._managers, self._apis):
+            if address in known:
+                known.remove(address)
+        self._nodes = {session: each for session, each in self._nodes.items() if each != address}
+
+    def _next(self, addresses: list[Address]) -> Address | None:
+        self._turn += 1
+        return addresses[self._turn % len(addresses)] if addresses else None
+
+    async def _look_again(self, name: str) -> Address:
+        await self.refresh()
+        found = self._next(self._managers if name == "manager" else self._apis)
+        if found is None:
+            raise UpstreamUnavailable(f"No {name} is running; `remuda status` shows what is")
+        return found
+
+    async def _look_up(self, session: SessionId) -> Address:
+        upstream = self._store.hmget(grid.SESSION_UPSTREAM(session), "host", "port")
+        status = self._store.hgetall(grid.SESSION_STATUS(session))
+        (host, port), stamps = await upstream, await status
+        if host is None or port is None or state_of(stamps) is State.TERMINATED:
+            raise await self._lost(session, stamps)
+        if len(self._nodes) >= MAX_SESSIONS:
+            self._nodes.pop(next(iter(self._nodes)))
+        address = Address(host, int(port))
+        if address in self._avoided:
+            raise SessionLost(f"The node of session {session} does not answer; the session is lost")
+        self._nodes[session] = address
+        return address
+
+    async def _lost(self, session: SessionId, stamps: dict[str, str]) -> SessionLost:
+        """The error for a session that is not there, with when and why it ended."""
+        if not stamps:
+            return SessionLost(f"There is no session {session}")
+        if state_of(stamps) is not State.TERMINATED:
+            return SessionLost(f"Session {session} is still being created")
+        code, meta = await Sessions(self._store).last_words(session) or ("", {})
+        reason = f"{code}, {meta['message']}" if meta.get("message") else code
+        return SessionLost(f"Session {session} ended at {stamps[State.TERMINATED.stamp]} ({reason})")
+
+
+def _address(text: str) -> Address:
+    host, _, port = text.rpartition(":")
+    return Address(host.strip("[]"), int(port))

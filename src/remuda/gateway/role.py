@@ -1,0 +1,98 @@
+"""The gateway's role: listens on the public port and brings what it counted to Redis once a second."""
+
+import asyncio
+import socket
+
+from remuda.base.config import Config
+from remuda.base.errors import Misconfigured, Unavailable
+from remuda.base.log import get_logger
+from remuda.fleet.relay import Address
+from remuda.fleet.role import Role
+from remuda.gateway.counters import Counters
+from remuda.gateway.door import Door
+from remuda.gateway.lookup import RedisDirectory
+from remuda.gateway.origin import OriginRule, is_loopback
+from remuda.keyspace import metrics
+from remuda.store import Store
+
+log = get_logger(__name__)
+
+FLUSH_EVERY = 1.0
+DRAIN_SHARE = 10.0
+BACKLOG = 4096
+
+
+def listen(config: Config) -> socket.socket:
+    """A socket on the public port; Misconfigured when it cannot be had, or would be open to strangers."""
+    if not (is_loopback(config.host) or config.insecure):
+        raise Misconfigured(
+            f"Anybody who reaches {config.host} could use the herd, since it asks for no token. "
+            "Listen on 127.0.0.1, or say --insecure if that is what you want"
+        )
+    try:
+        family = socket.getaddrinfo(config.host, config.port, type=socket.SOCK_STREAM)[0][0]
+        return socket.create_server((config.host, config.port), family=family, backlog=BACKLOG)
+    except (OSError, OverflowError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise Misconfigured(f"Cannot listen on {config.host}:{config.port}: {reason}") from error
+
+
+class Gateway(Role):
+    """The front door."""
+
+    name = "gateway"
+
+    def __init__(self, store: Store, config: Config, listener: socket.socket | None = None) -> None:
+        super().__init__()
+        self._store = store
+        self._config = config
+        self._listener = listener
+        self._directory = RedisDirectory(store)
+        self._counters = Counters()
+        origins = [origin.strip() for origin in config.allow_origins.split(",") if origin.strip()]
+        rule = OriginRule(origins, is_bound_to_loopback=is_loopback(config.host))
+        self._door = Door(self._directory, origins=rule, counters=self._counters)
+        self._server: asyncio.Server | None = None
+
+    async def start(self) -> None:
+        listener = self._listener or listen(self._config)
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(self._door.relay.protocol, sock=listener, backlog=BACKLOG)
+        host, port = listener.getsockname()[:2]
+        self.address = str(Address(host, port))
+
+    async def serve(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._directory.keep_fresh(), name="keep the directory fresh")
+            group.create_task(self._keep_flushing(), name="flush counters")
+
+    async def drain(self) -> None:
+        if self._server is not None:
+            self._server.close()
+        await self._door.relay.drain(DRAIN_SHARE)
+
+    async def stop(self) -> None:
+        if self._server is not None:
+            self._server.close()
+        self._door.relay.close()
+        await self._flush()
+
+    async def _keep_flushing(self) -> None:
+        while True:
+            await asyncio.sleep(FLUSH_EVERY)
+            await self._flush()
+
+    async def _flush(self) -> None:
+        """Adds what was counted to the documented keys; what cannot be delivered comes with the next."""
+        counts = self._counters.take()
+        if not (counts.requests or counts.bytes_in or counts.bytes_out):
+            return
+        try:
+            async with self._store.transaction() as transaction:
+                for (method, status), count in counts.requests.items():
+                    transaction.hincrby(metrics.METRICS_HTTP_REQUESTS(method), str(status), count)
+                transaction.hincrby(metrics.METRICS_HTTP_BYTES(), "in", counts.bytes_in)
+                transaction.hincrby(metrics.METRICS_HTTP_BYTES(), "out", counts.bytes_out)
+        except Unavailable as error:
+            self._counters.put_back(counts)
+            log.warning("counters kept", reason=error.message)

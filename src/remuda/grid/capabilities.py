@@ -1,0 +1,134 @@
+"""What a client asks for and what a browser offers: the capabilities of W3C WebDriver. Pure."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from remuda.base.errors import InvalidArgument
+
+Capabilities = dict[str, Any]
+
+_PAGE_LOAD_STRATEGIES = ("none", "eager", "normal")
+_PROMPT_BEHAVIORS = ("dismiss", "accept", "dismiss and notify", "accept and notify", "ignore")
+
+# W3C WebDriver 7.2, "validate capabilities": the standard capabilities and what they must be.
+_STANDARD: Mapping[str, tuple[type, ...]] = {
+    "acceptInsecureCerts": (bool,),
+    "browserName": (str,),
+    "browserVersion": (str,),
+    "platformName": (str,),
+    "pageLoadStrategy": (str,),
+    "proxy": (dict,),
+    "setWindowRect": (bool,),
+    "strictFileInteractability": (bool,),
+    "timeouts": (dict,),
+    "unhandledPromptBehavior": (str, dict),
+    "userAgent": (str,),
+    "webSocketUrl": (bool,),
+}
+_CHOICES: Mapping[str, Sequence[str]] = {
+    "pageLoadStrategy": _PAGE_LOAD_STRATEGIES,
+    "unhandledPromptBehavior": _PROMPT_BEHAVIORS,
+}
+_ANY_VERSION = ("", "any", "stable", "latest")
+_VERSION = re.compile(r"\d+(\.\d+)*")
+
+
+@dataclass(frozen=True)
+class Offer:
+    """What an orchestrator can start: a browser on a platform."""
+
+    browser: str
+    version: str
+    platform: str
+
+    def __str__(self) -> str:
+        return f"{self.browser} {self.version} on {self.platform}"
+
+
+def read_request(body: Any) -> list[Capabilities]:
+    """The capability sets of a New Session request, each one enough; InvalidArgument says what is wrong.
+
+    W3C WebDriver 7.2, "process capabilities", steps 1 to 5.
+    """
+    request = _field(body, "capabilities", default=None)
+    if request is None:
+        raise InvalidArgument("The request has no 'capabilities'; W3C WebDriver clients send them")
+    always = validate(_field(request, "alwaysMatch", default={}), "alwaysMatch")
+    first = _field(request, "firstMatch", default=[{}])
+    if not isinstance(first, list) or not first:
+        raise InvalidArgument("'firstMatch' must be a list of at least one object")
+    return [_merge(always, validate(each, f"firstMatch[{index}]")) for index, each in enumerate(first)]
+
+
+def _field(holder: Any, name: str, *, default: Any) -> Any:
+    if not isinstance(holder, dict):
+        raise InvalidArgument(f"{name!r} must be inside a JSON object, not {_kind(holder)}")
+    return holder.get(name, default)
+
+
+def validate(capabilities: Any, where: str) -> Capabilities:
+    """The capabilities without nulls; InvalidArgument when one is unknown or of the wrong kind."""
+    if not isinstance(capabilities, dict):
+        raise InvalidArgument(f"{where!r} must be an object, not {_kind(capabilities)}")
+    valid = {name: value for name, value in capabilities.items() if value is not None}
+    for name, value in valid.items():
+        _validate_one(name, value, where)
+    return valid
+
+
+def _validate_one(name: str, value: Any, where: str) -> None:
+    if ":" in name:  # An extension capability is its vendor's business.
+        return
+    kinds = _STANDARD.get(name)
+    if kinds is None:
+        raise InvalidArgument(f"{where} has the unknown capability {name!r}")
+    if not isinstance(value, kinds):
+        raise InvalidArgument(f"{name!r} in {where} is {value!r}, which is {_kind(value)}")
+    choices = _CHOICES.get(name)
+    if choices and isinstance(value, str) and value not in choices:
+        raise InvalidArgument(f"{name!r} in {where} is {value!r}; it may be one of {', '.join(choices)}")
+
+
+def _merge(always: Capabilities, first: Capabilities) -> Capabilities:
+    # "If primary has a property of the same name, return error invalid argument."
+    if both := sorted(always.keys() & first.keys()):
+        raise InvalidArgument(f"{', '.join(both)} stands in both 'alwaysMatch' and 'firstMatch'")
+    return always | first
+
+
+def is_match(wanted: Capabilities, offer: Offer) -> bool:
+    """Whether the offer satisfies one capability set."""
+    return (
+        _is_browser(wanted.get("browserName", ""), offer.browser)
+        and _is_version(wanted.get("browserVersion", ""), offer.version)
+        and wanted.get("platformName", "any").lower() in ("", "any", offer.platform.lower())
+    )
+
+
+def first_match(sets: Iterable[Capabilities], offers: Iterable[Offer]) -> tuple[Capabilities, Offer] | None:
+    """The first capability set, in the client's order, that some offer satisfies, with that offer."""
+    offers = list(offers)
+    return next(((wanted, offer) for wanted in sets for offer in offers if is_match(wanted, offer)), None)
+
+
+def _is_browser(wanted: str, offered: str) -> bool:
+    name = wanted.lower()
+    # Clients name Chromium either way; its driver calls itself chrome.
+    return name in ("", offered.lower()) or (name == "chromium" and offered == "chrome")
+
+
+def _is_version(wanted: str, offered: str) -> bool:
+    """Whether the wanted version is the offered one or its beginning: `81` and `81.0` are, `8` is not."""
+    if wanted.lower() in _ANY_VERSION:
+        return True
+    if not _VERSION.fullmatch(wanted):
+        return wanted == offered
+    parts = wanted.split(".")
+    return offered.split(".")[: len(parts)] == parts
+
+
+def _kind(value: Any) -> str:
+    names = {dict: "an object", list: "a list", str: "a string", bool: "a boolean", type(None): "null"}
+    return names.get(type(value), "a number")

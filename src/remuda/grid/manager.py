@@ -1,0 +1,212 @@
+"""The manager creates sessions: it answers `POST /session` and nothing else.
+
+It writes the session down, finds it a slot, waits for the orchestrator to schedule a node and for the
+node to have the browser, and answers the client. Whatever goes wrong on the way ends the session with a
+log code and reaches the client at once, with the cause.
+"""
+
+import asyncio
+from typing import Any
+
+from remuda.base import clock
+from remuda.base.errors import RemudaError, SessionNotCreated, UnknownMethod
+from remuda.base.ids import ManagerId, SessionId, new_id
+from remuda.base.log import get_logger
+from remuda.fleet.bell import wait_for
+from remuda.fleet.drain import Drain
+from remuda.fleet.liveness import Beat, Heart, unix_seconds
+from remuda.fleet.relay import Address, Answer, Handle, Relay, Request
+from remuda.fleet.role import Role
+from remuda.grid.capabilities import Capabilities, read_request
+from remuda.grid.model import State
+from remuda.grid.registry import candidates, describe, live_offers
+from remuda.grid.sessions import Sessions, manager_beat, session_bell
+from remuda.grid.slots import Slots, freed_bell
+from remuda.grid.timeouts import timeouts
+from remuda.grid.wire import answer_error, answer_value, read_json
+from remuda.keyspace import grid
+from remuda.store import Store
+
+log = get_logger(__name__)
+
+MAX_BODY = 64 << 20
+"""Capabilities may carry a whole browser profile or extensions."""
+HEARTBEAT_TTL = 120
+DRAIN_SHARE = 15.0
+
+
+class CreationFailed(SessionNotCreated):
+    """The session could not be created; `code` says at which step."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class Manager(Role):
+    """Creates WebDriver sessions."""
+
+    name = "manager"
+
+    def __init__(self, store: Store, *, host: str = "127.0.0.1") -> None:
+        super().__init__()
+        self.manager_id = ManagerId(self.id)
+        self._store = store
+        self._host = host
+        self._sessions = Sessions(store)
+        self._slots = Slots(store)
+        self._timeouts = timeouts(store)
+        self._heart = Heart(store)
+        self._drain = Drain()
+        self._relay = Relay(self._route, lambda _, error: answer_error(error))
+        self._server: asyncio.Server | None = None
+        self._farewells: set[asyncio.Task[None]] = set()
+
+    # Its life
+
+    async def start(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(self._relay.protocol, self._host, 0)
+        port = self._server.sockets[0].getsockname()[1]
+        self.address = str(Address(self._host, port))
+        await self._timeouts.write_defaults()
+        beat = self._beat()
+        async with self._store.transaction() as transaction:
+            transaction.sadd(grid.MANAGERS(), self.manager_id)
+            transaction.hset(grid.MANAGER(self.manager_id), {"host": self._host, "port": port})
+            beat.write(transaction)
+        self._heart.keep(beat)
+
+    def _beat(self) -> Beat:
+        return Beat(grid.MANAGER_HEARTBEAT(self.manager_id), ttl=HEARTBEAT_TTL, value=unix_seconds)
+
+    async def serve(self) -> None:
+        await self._heart.run()
+
+    async def drain(self) -> None:
+        await self._deregister()
+        self._drain.begin()
+        await self._drain.finished(DRAIN_SHARE)
+
+    async def stop(self) -> None:
+        if self._server is not None:
+            self._server.close()
+        self._relay.close()
+        await asyncio.gather(*self._farewells)
+        await self._deregister()
+
+    async def _deregister(self) -> None:
+        async with self._store.transaction() as transaction:
+            transaction.srem(grid.MANAGERS(), self.manager_id)
+            transaction.delete(grid.MANAGER(self.manager_id))
+            transaction.expire(grid.MANAGER_HEARTBEAT(self.manager_id), 1)
+        self._heart.forget(self._beat())
+
+    # A request
+
+    def _route(self, request: Request) -> Handle:
+        if request.method != "POST":
+            raise UnknownMethod(f"{request.method} is not possible here; POST creates a session")
+        return Handle(self._create, MAX_BODY)
+
+    async def _create(self, request: Request, body: bytes) -> Answer:
+        with self._drain.work():
+            wanted = read_request(read_json(body))
+            session = SessionId(new_id())
+            began = clock.monotonic()
+            await self._sessions.create(session, requested=wanted, downstream=_client_of(request))
+            beat = manager_beat(session)
+            self._heart.keep(beat)
+            try:
+                actual = await self._bring_up(session, wanted)
+            except asyncio.CancelledError:
+                self._say_farewell(session)
+                raise
+            except RemudaError as error:
+                await self._give_up(session, error)
+                raise
+            finally:
+                self._heart.forget(beat)
+            await self._sessions.count_startup(clock.monotonic() - began)
+            log.info("session created", session=session, took=round(clock.monotonic() - began, 3))
+            return answer_value({"sessionId": session, "capabilities": actual})
+
+    async def _bring_up(self, session: SessionId, wanted: list[Capabilities]) -> Capabilities:
+        limits = await self._timeouts.read()
+        await self._claim_slot(session, wanted, timeout=limits["queue"])
+        await self._await_scheduled(session, timeout=limits["scheduling"])
+        actual = await self._await_node(session, timeout=limits["nodeStartup"])
+        if not await self._sessions.move(session, State.ALIVE, code="NALIVE"):
+            raise await self._failure(session)
+        return actual
+
+    async def _claim_slot(self, session: SessionId, wanted: list[Capabilities], *, timeout: float) -> None:
+        offers = await live_offers(self._store)
+        if not candidates(offers, wanted):
+            raise CreationFailed(
+                "QUNAVAILABLE", f"Nothing here can satisfy these capabilities; on offer: {describe(offers)}"
+            )
+        await self._sessions.log(session, "QUEUED")
+
+        async def claim() -> str | None:
+            # Looked up anew each time: who comes later serves those who wait, and the dead get nothing.
+            able = candidates(await live_offers(self._store), wanted)
+            return await self._slots.claim(session, able) if able else None
+
+        if await wait_for(self._store, freed_bell(), claim, timeout=timeout) is None:
+            raise CreationFailed("QTIMEOUT", f"No browser became free within {timeout:g} s")
+
+    async def _await_scheduled(self, session: SessionId, *, timeout: float) -> None:
+        async def look() -> bool | None:
+            status = await self._store.hgetall(grid.SESSION_STATUS(session))
+            if State.TERMINATED.stamp in status:
+                raise await self._failure(session)
+            return State.PENDING.stamp in status or None
+
+        if await wait_for(self._store, session_bell(session), look, timeout=timeout) is None:
+            raise CreationFailed("OTIMEOUT", f"No orchestrator started a node within {timeout:g} s")
+        await self._sessions.log(session, "PENDING")
+
+    async def _await_node(self, session: SessionId, *, timeout: float) -> Capabilities:
+        async def look() -> Capabilities | None:
+            status = self._store.hgetall(grid.SESSION_STATUS(session))
+            actual = self._store.hget(grid.SESSION_CAPABILITIES(session), "actual")
+            if State.TERMINATED.stamp in await status:
+                raise await self._failure(session)
+            text = await actual
+            return None if text is None else read_json(text.encode())
+
+        found = await wait_for(self._store, session_bell(session), look, timeout=timeout)
+        if found is None:
+            raise CreationFailed("NTIMEOUT", f"The node had no browser ready within {timeout:g} s")
+        return found
+
+    # When it goes wrong
+
+    async def _failure(self, session: SessionId) -> SessionNotCreated:
+        """The error for a session that somebody else has ended."""
+        code, meta = await self._sessions.last_words(session) or ("", {})
+        return SessionNotCreated(
+            meta.get("message") or f"The session ended while it was being created ({code})"
+        )
+
+    async def _give_up(self, session: SessionId, error: RemudaError) -> None:
+        if isinstance(error, CreationFailed):
+            await self._sessions.move(session, State.TERMINATED, code=error.code, message=error.message)
+        log.info("session not created", session=session, reason=error.message)
+
+    def _say_farewell(self, session: SessionId) -> None:
+        """Ends a session whose client has left; apart, because the request's own task is being cancelled."""
+
+        async def farewell() -> None:
+            await self._sessions.move(session, State.TERMINATED, code="CLEFT")
+            log.info("client left", session=session)
+
+        task = asyncio.create_task(farewell(), name=f"farewell {session}")
+        self._farewells.add(task)
+        task.add_done_callback(self._farewells.discard)
+
+
+def _client_of(request: Request) -> dict[str, Any]:
+    forwarded = request.header("x-forwarded-for") or request.client
+    return {"host": forwarded.split(",")[0].strip(), "userAgent": request.header("user-agent") or ""}

@@ -1,0 +1,55 @@
+"""What outlives its node. A killed ChromeDriver orphans its browser and its files; but everything that a
+node starts carries the node's name in its environment, and the name tells the node's process, so
+anybody can find it and clear it away. All of this blocks: call it in a thread.
+"""
+
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+
+from remuda.base.ids import NodeId, new_id
+
+MARK = "REMUDA_NODE"
+_NAME = re.compile(r"remuda-(\d+)-\w+")
+
+
+def node_name() -> NodeId:
+    """A name for the node that this process is."""
+    return NodeId(f"remuda-{os.getpid()}-{new_id()[:8]}")
+
+
+def kill_leftovers(node: NodeId) -> int:
+    """Kills every process that this node started and waits for their end; how many there were."""
+    return _kill(lambda name: name == node)
+
+
+def clear_orphans() -> int:
+    """Kills the processes and removes the directories of nodes that are no more; how many processes."""
+    killed = _kill(_is_orphaned)
+    for directory in Path(tempfile.gettempdir()).glob("remuda-*-*"):
+        if _is_orphaned(directory.name):
+            shutil.rmtree(directory, ignore_errors=True)
+    return killed
+
+
+def _is_orphaned(name: str) -> bool:
+    match = _NAME.fullmatch(name)
+    return match is not None and not psutil.pid_exists(int(match[1]))
+
+
+def _kill(is_meant: Callable[[str], bool]) -> int:
+    killed = []
+    for process in psutil.process_iter():
+        try:
+            if is_meant(process.environ().get(MARK, "")):
+                process.kill()
+                killed.append(process)
+        except (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
+            continue
+    psutil.wait_procs(killed, timeout=5)
+    return len(killed)

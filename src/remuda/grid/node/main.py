@@ -1,0 +1,80 @@
+"""A node's process: warm up, wait for a session, hold it, leave."""
+
+import asyncio
+import os
+import signal
+import socket
+
+import uvloop
+
+from remuda.base.config import Config
+from remuda.base.errors import RemudaError
+from remuda.base.ids import SessionId
+from remuda.base.log import configure_logs, get_logger
+from remuda.fleet.lifeline import Lifeline
+from remuda.grid.browsers import Browser
+from remuda.grid.node.leftovers import node_name
+from remuda.grid.node.node import Ending, Node
+from remuda.store import Store
+
+log = get_logger(__name__)
+
+
+def run_node(config: Config, browser: Browser, control: socket.socket) -> int:
+    """The whole life of a node that gets its session over a socket; its exit status."""
+    configure_logs(level=config.log_level, form=config.log_format, role="node", pid=os.getpid())
+    try:
+        uvloop.run(_live(config, browser, control))
+    except RemudaError as error:
+        log.error("node failed", reason=error.message)
+        return 1
+    return 0
+
+
+async def _live(config: Config, browser: Browser, control: socket.socket) -> None:
+    name = node_name()
+    async with Store(config.redis, prefix=config.prefix, name=name) as store:
+        node = Node(store, name, browser, args=_args(config), headless=config.headless)
+        leave = asyncio.Event()
+        _heed_signals(node, leave)
+        try:
+            await node.warm_up()
+            session = await _await_session(control, leave)
+        except BaseException:
+            await node.discard()
+            raise
+        if session is None:
+            await node.discard()
+        else:
+            await node.hold(session)
+
+
+def _args(config: Config) -> list[str]:
+    # Chromium refuses to run its sandbox as root.
+    return [*config.chromium_args.split(), *(["--no-sandbox"] if os.geteuid() == 0 else [])]
+
+
+def _heed_signals(node: Node, leave: asyncio.Event) -> None:
+    def ask_to_leave() -> None:
+        leave.set()
+        node.end(Ending("TERM", "The herd is shutting down"))
+
+    loop = asyncio.get_running_loop()
+    for signum in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(signum, ask_to_leave)
+    if (lifeline := Lifeline.from_environ()) is not None:
+        lifeline.watch(ask_to_leave)
+
+
+async def _await_session(control: socket.socket, leave: asyncio.Event) -> SessionId | None:
+    """The session that the orchestrator sends; None when it goes away, or the node shall, before that."""
+    control.setblocking(False)
+    message = asyncio.ensure_future(asyncio.get_running_loop().sock_recv(control, 64))
+    leaving = asyncio.ensure_future(leave.wait())
+    try:
+        await asyncio.wait([message, leaving], return_when=asyncio.FIRST_COMPLETED)
+        text = message.result().decode() if message.done() else ""
+    finally:
+        message.cancel()
+        leaving.cancel()
+    return SessionId(text) if text else None

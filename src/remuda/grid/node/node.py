@@ -1,0 +1,247 @@
+"""A node's work: keep a driver warm, take one session, relay its commands, and end it properly.
+
+Commands go through byte for byte but for the session's id, which the driver knows under a name of its own.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from remuda.base import clock
+from remuda.base.errors import DriverUnavailable, RemudaError, SessionLost, Unavailable
+from remuda.base.ids import NodeId, SessionId
+from remuda.base.log import get_logger
+from remuda.fleet.bell import wait_for
+from remuda.fleet.liveness import Heart
+from remuda.fleet.relay import Answer, Forward, Handle, Plan, Relay, Request
+from remuda.grid.browsers import Browser
+from remuda.grid.capabilities import Offer, first_match
+from remuda.grid.model import State
+from remuda.grid.node.driver import Driver
+from remuda.grid.node.idle import Idleness
+from remuda.grid.node.payload import driver_request
+from remuda.grid.sessions import Sessions, node_beat, session_bell, write_log
+from remuda.grid.slots import Slots
+from remuda.grid.timeouts import DEFAULTS, timeouts
+from remuda.grid.wire import HEADERS, answer_error, answer_value
+from remuda.keyspace import grid
+from remuda.store import Store
+
+log = get_logger(__name__)
+
+LOOK_EVERY = 1.0
+LAST_ANSWERS = 1.0
+
+
+@dataclass(frozen=True)
+class Ending:
+    """Why a session ends: a log code with what is to be said about it; no code when others have said it."""
+
+    code: str = ""
+    message: str = ""
+    is_fault: bool = False
+
+
+class Node:
+    """Holds one session."""
+
+    def __init__(
+        self,
+        store: Store,
+        name: NodeId,
+        browser: Browser,
+        *,
+        args: Sequence[str] = (),
+        headless: bool = True,
+        host: str = "127.0.0.1",
+    ) -> None:
+        self._store = store
+        self._browser = browser
+        self._args = args
+        self._headless = headless
+        self._host = host
+        self._driver = Driver(name, browser)
+        self._sessions = Sessions(store)
+        self._timeouts = timeouts(store)
+        self._heart = Heart(store)
+        self._idleness = Idleness()
+        self._relay = Relay(self._route, lambda _, error: answer_error(error), observer=self._idleness)
+        self._server: asyncio.Server | None = None
+        self._ending: asyncio.Future[Ending] = asyncio.get_running_loop().create_future()
+        self._session = SessionId("")
+        self._outer = ""
+        self._inner = ""
+
+    def end(self, ending: Ending) -> None:
+        """Has the session end for this reason, unless it already ends for another."""
+        if not self._ending.done():
+            self._ending.set_result(ending)
+
+    # Its life
+
+    async def warm_up(self) -> None:
+        """Starts the driver, so that a session only has to wait for its browser."""
+        await self._driver.start(timeout=DEFAULTS["driverStartup"])
+
+    async def discard(self) -> None:
+        """Ends a node that never got a session."""
+        await self._driver.stop()
+
+    async def hold(self, session: SessionId) -> None:
+        """The session's whole life here: opens it, serves it, and ends it."""
+        self._session = session
+        beat = asyncio.create_task(self._heart.run(), name="heart")
+        watchers: list[asyncio.Task[None]] = []
+        try:
+            await self._open()
+            watchers = [
+                asyncio.create_task(self._watch_idleness(), name="watch idleness"),
+                asyncio.create_task(self._watch_driver(), name="watch driver"),
+                asyncio.create_task(self._watch_state(), name="watch state"),
+            ]
+            await self._ending
+        except RemudaError as error:
+            self.end(Ending("DFAILURE", error.message, is_fault=True))
+        finally:
+            for task in (beat, *watchers):
+                task.cancel()
+            await self._close(self._ending.result() if self._ending.done() else Ending("TERM", is_fault=True))
+
+    async def _open(self) -> None:
+        session = self._session
+        requested = self._sessions.requested(session)
+        async with self._store.transaction() as transaction:
+            node_beat(session).write(transaction)
+            for code in ("BOOT", "DSTART", "DALIVE"):
+                write_log(transaction, session, code)
+        self._heart.keep(node_beat(session))
+        limit = (await self._timeouts.read())["nodeStartup"]
+        inner_id, actual = await self._driver.new_session(self._request(await requested), timeout=limit)
+        self._outer, self._inner = f"/session/{session}", f"/session/{inner_id}"
+        await self._listen(inner_id, actual)
+
+    def _request(self, wanted: list[dict[str, Any]]) -> dict[str, Any]:
+        offer = Offer(self._browser.name, self._browser.version, "any")
+        match = first_match([{**each, "platformName": "any"} for each in wanted or []], [offer])
+        if match is None:
+            raise DriverUnavailable(f"{offer} does not satisfy the capabilities")
+        return driver_request(
+            match[0],
+            browser=self._browser.name,
+            binary=str(self._browser.binary),
+            args=self._args,
+            headless=self._headless,
+        )
+
+    async def _listen(self, inner_id: str, actual: dict[str, Any]) -> None:
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(self._relay.protocol, self._host, 0)
+        port = self._server.sockets[0].getsockname()[1]
+        async with self._store.transaction() as transaction:
+            upstream = {"host": self._host, "port": port, "driverSessionID": inner_id}
+            transaction.hset(grid.SESSION_UPSTREAM(self._session), upstream)
+            actual_text = msgspec.json.encode(actual)
+            transaction.hset(grid.SESSION_CAPABILITIES(self._session), {"actual": actual_text})
+            write_log(transaction, self._session, "LSINIT")
+            transaction.publish(session_bell(self._session))
+
+    async def _close(self, ending: Ending) -> None:
+        """Writes the end down, then ends driver and browser, and only then gives the slot back."""
+        try:
+            await self._write_down(ending)
+        except Unavailable as error:
+            log.warning("end not written down", session=self._session, reason=error.message)
+        if self._server is not None:
+            self._server.close()
+        await self._relay.drain(LAST_ANSWERS)
+        await self._driver.stop()
+        await Slots(self._store).release(self._session)
+        log.info("session ended", session=self._session, code=ending.code, message=ending.message)
+
+    async def _write_down(self, ending: Ending) -> None:
+        self._heart.forget(node_beat(self._session))
+        if ending.code:
+            await self._sessions.move(
+                self._session, State.TERMINATED, code=ending.code, message=ending.message
+            )
+        async with self._store.transaction() as transaction:
+            if ending.is_fault and ending.code != "TERM":
+                write_log(transaction, self._session, "TERM", message=ending.message)
+            write_log(transaction, self._session, "HALT")
+
+    # What can end a session
+
+    async def _watch_idleness(self) -> None:
+        seen_at = self._idleness.seen_at
+        while True:
+            await asyncio.sleep(LOOK_EVERY)
+            try:
+                limit = (await self._timeouts.read())["sessionTermination"]
+                if seen_at != self._idleness.seen_at:
+                    seen_at = self._idleness.seen_at
+                    last_seen = {"lastSeen": clock.rfc3339(seen_at)}
+                    await self._store.hset(grid.SESSION_DOWNSTREAM(self._session), last_seen)
+            except Unavailable:
+                continue
+            if self._idleness.seconds() > limit:
+                self.end(Ending("STIMEOUT", f"No command came for {limit:g} s"))
+                return
+
+    async def _watch_driver(self) -> None:
+        status = await self._driver.ended()
+        self.end(
+            Ending("DFAILURE", f"The driver ended with status {status}: {self._driver.tail()}", is_fault=True)
+        )
+
+    async def _watch_state(self) -> None:
+        """Notices when somebody else has ended the session, such as a manager whose client left."""
+
+        async def is_over() -> bool | None:
+            try:
+                return await self._sessions.state(self._session) in (State.TERMINATED, None) or None
+            except Unavailable:
+                return None
+
+        await wait_for(self._store, session_bell(self._session), is_over, timeout=None, look_every=10.0)
+        self.end(Ending())
+
+    # Its requests
+
+    def _route(self, request: Request) -> Plan:
+        outer, target = self._outer, request.target
+        if not target.startswith(outer) or target[len(outer) : len(outer) + 1] not in ("", "/", "?"):
+            return self._route_other(target)
+        if request.method == "DELETE" and target == outer:
+            return Handle(self._delete_session)
+        if request.method == "DELETE" and target == f"{outer}/window":
+            return Handle(self._delete_window)
+        address = self._driver.address
+        # ChromeDriver only talks to those who call it by a local name.
+        return Forward(address, self._inner + target[len(outer) :], host=str(address))
+
+    def _route_other(self, target: str) -> Answer:
+        if target == "/status":
+            return answer_value({"ready": False, "message": "holds a session", "session": self._session})
+        raise SessionLost("This node holds another session")
+
+    async def _delete_session(self, _request: Request, _body: bytes) -> Answer:
+        try:
+            return await self._ask_driver("DELETE", self._inner)
+        except DriverUnavailable:
+            return answer_value(None)  # The client wants it gone, and gone it is.
+        finally:
+            self.end(Ending("CLOSED"))
+
+    async def _delete_window(self, _request: Request, _body: bytes) -> Answer:
+        answer = await self._ask_driver("DELETE", f"{self._inner}/window")
+        # W3C WebDriver 11.2: closing the last window ends the session; the value is what stays open.
+        if answer.status == 200 and msgspec.json.decode(answer.body).get("value") == []:
+            self.end(Ending("CLOSED", "The last window was closed"))
+        return answer
+
+    async def _ask_driver(self, method: str, path: str) -> Answer:
+        status, body = await self._driver.call(method, path, timeout=60.0)
+        return Answer(status, body, headers=HEADERS)

@@ -1,0 +1,248 @@
+"""The orchestrator's role: it advertises what it can start, takes sessions from its backlog, and looks
+after its slots."""
+
+import asyncio
+import http.client
+from pathlib import Path
+from typing import Any
+
+from remuda.base.errors import RemudaError, Unavailable
+from remuda.base.ids import OrchestratorId, SessionId, new_id
+from remuda.base.log import get_logger
+from remuda.fleet.liveness import Beat, Heart, unix_seconds
+from remuda.fleet.queue import ReliableQueue
+from remuda.fleet.role import Role
+from remuda.grid.capabilities import Offer
+from remuda.grid.model import State
+from remuda.grid.orchestrator.provisioner import Provisioner
+from remuda.grid.sessions import Sessions
+from remuda.grid.slots import OwnSlots, Slots, freed_bell
+from remuda.grid.timeouts import timeouts
+from remuda.keyspace import grid
+from remuda.store import Store
+
+log = get_logger(__name__)
+
+HEARTBEAT_TTL = 60
+RETAIN_TTL = 604800
+RETRY_AFTER = 1.0
+
+
+def keep_id(file: Path) -> OrchestratorId:
+    """The id that this file holds, made up the first time: an orchestrator that restarts is the same one,
+    with the same slots."""
+    try:
+        return OrchestratorId(file.read_text().strip())
+    except FileNotFoundError:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(new_id())
+        return keep_id(file)
+
+
+class Orchestrator(Role):
+    """Owns slots and starts nodes."""
+
+    name = "orchestrator"
+
+    def __init__(
+        self, store: Store, provisioner: Provisioner, *, orchestrator_id: OrchestratorId, slots: int
+    ) -> None:
+        super().__init__()
+        self.orchestrator_id = orchestrator_id
+        self._store = store
+        self._provisioner = provisioner
+        self._sessions = Sessions(store)
+        self._slots = Slots(store)
+        self._own = OwnSlots(store, orchestrator_id, count=slots)
+        self._queue = ReliableQueue(
+            store,
+            waiting=grid.ORCHESTRATOR_BACKLOG(orchestrator_id),
+            working=grid.ORCHESTRATOR_PENDING(orchestrator_id),
+        )
+        self._heart = Heart(store)
+        self._beats = (
+            Beat(grid.ORCHESTRATOR_HEARTBEAT(orchestrator_id), HEARTBEAT_TTL, unix_seconds),
+            Beat(grid.ORCHESTRATOR_RETAIN(orchestrator_id), RETAIN_TTL, unix_seconds),
+        )
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    # Its life
+
+    async def start(self) -> None:
+        offers = await self._provisioner.start(self._on_gone)
+        await self._own.adjust()
+        await self._settle_old_sessions()
+        await self._own.recycle()
+        await self._register(offers)
+        for session in map(SessionId, await self._queue.taken()):
+            self._spawn(self._resume(session), f"resume {session}")
+
+    async def _register(self, offers: list[Offer]) -> None:
+        own = self.orchestrator_id
+        async with self._store.transaction() as transaction:
+            transaction.hset(grid.ORCHESTRATOR(own), {"type": self._provisioner.kind})
+            transaction.set(grid.ORCHESTRATOR_PLATFORM_NAME(own), offers[0].platform)
+            # Replaced, not added to: a browser that was removed must not be offered for ever.
+            transaction.delete(grid.ORCHESTRATOR_BROWSERS(own))
+            transaction.sadd(
+                grid.ORCHESTRATOR_BROWSERS(own), *(f"{offer.browser}::{offer.version}" for offer in offers)
+            )
+            for beat in self._beats:
+                beat.write(transaction)
+            transaction.sadd(grid.ORCHESTRATORS(), own)
+            transaction.publish(freed_bell())
+        self._heart.keep(*self._beats)
+
+    async def serve(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._heart.run(), name="heart")
+            group.create_task(self._take_sessions(), name="take sessions")
+            group.create_task(self._recycle_slots(), name="recycle slots")
+            group.create_task(self._reclaim_slots(), name="reclaim slots")
+
+    async def drain(self) -> None:
+        await self._store.srem(grid.ORCHESTRATORS(), self.orchestrator_id)
+
+    async def stop(self) -> None:
+        await self._store.srem(grid.ORCHESTRATORS(), self.orchestrator_id)
+        for task in list(self._tasks):
+            task.cancel()
+        await self._provisioner.stop()
+        await self._heart.stop(self._beats[0])
+        await self._refuse_backlog()
+        await self._own.recycle()
+
+    async def _refuse_backlog(self) -> None:
+        """Tells those who still wait here that nobody will come."""
+        while (session := await self._queue.take(timeout=0)) is not None:
+            await self._fail(SessionId(session), "The orchestrator shuts down")
+
+    # Sessions
+
+    async def _take_sessions(self) -> None:
+        while True:
+            try:
+                session = await self._queue.take()
+            except Unavailable as error:
+                log.warning("backlog unread", reason=error.message)
+                await asyncio.sleep(RETRY_AFTER)
+                continue
+            if session is not None:
+                self._spawn(self._provision(SessionId(session)), f"provision {session}")
+
+    async def _provision(self, session: SessionId) -> None:
+        """Starts the session's node. An entry that is taken up twice, or too late, starts none."""
+        try:
+            state = await self._sessions.state(session)
+            if state is State.QUEUED:
+                await self._start_node(session)
+            elif state in (State.TERMINATED, None):
+                await self._slots.release(session)
+            await self._queue.done(session)
+        except Unavailable as error:
+            await self._fail(session, error.message)
+
+    async def _resume(self, session: SessionId) -> None:
+        """Takes up what an earlier life of this orchestrator had taken but not finished."""
+        is_pending = await self._sessions.state(session) is State.PENDING
+        if is_pending and not await self._store.exists(grid.SESSION_HEARTBEAT_NODE(session)):
+            await self._fail(session, "The orchestrator restarted before it had started the node")
+        else:
+            await self._provision(session)
+
+    async def _start_node(self, session: SessionId) -> None:
+        wanted: list[dict[str, Any]] = await self._sessions.requested(session) or []
+        # Scheduled before it is started: were it the other way round, a crash in between would start two.
+        scheduled = await self._sessions.move(
+            session, State.PENDING, code="SCHED", orchestrator=self.orchestrator_id
+        )
+        if not scheduled:
+            await self._slots.release(session)
+            return
+        await self._provisioner.provision(session, wanted)
+        log.info("session placed", session=session)
+
+    async def _fail(self, session: SessionId, message: str) -> None:
+        try:
+            await self._sessions.move(session, State.TERMINATED, code="STARTFAIL", message=message)
+            await self._slots.release(session)
+            await self._queue.done(session)
+        except Unavailable as error:
+            log.warning("failure not written down", session=session, reason=error.message)
+
+    def _on_gone(self, session: SessionId) -> None:
+        self._spawn(self._settle(session, "The node died"), f"settle {session}")
+
+    async def _settle(self, session: SessionId, message: str) -> None:
+        """Ends a session whose node is gone, if the node has not done so itself."""
+        while True:
+            try:
+                await self._sessions.move(session, State.TERMINATED, code="TERM", message=message)
+                await self._slots.release(session)
+                return
+            except Unavailable:
+                await asyncio.sleep(RETRY_AFTER)
+
+    async def _settle_old_sessions(self) -> None:
+        """After a restart: ends the sessions whose node did not survive."""
+        holders = await self._store.hgetall(grid.ORCHESTRATOR_HOLDERS(self.orchestrator_id))
+        waiting = set(await self._queue.taken()) | set(
+            await self._store.lrange(grid.ORCHESTRATOR_BACKLOG(self.orchestrator_id))
+        )
+        for session in map(SessionId, holders.values()):
+            if session not in waiting and not await self._does_node_answer(session):
+                await self._settle(session, "The node did not survive a restart of its orchestrator")
+
+    async def _does_node_answer(self, session: SessionId) -> bool:
+        host, port = await self._store.hmget(grid.SESSION_UPSTREAM(session), "host", "port")
+        if host is None or port is None:
+            return False
+        return await asyncio.to_thread(_holds, host, int(port), session)
+
+    # Slots
+
+    async def _recycle_slots(self) -> None:
+        with self._store.subscribe(self._own.reclaimed_bell) as rings:
+            while True:
+                try:
+                    await self._own.recycle()
+                except Unavailable as error:
+                    log.warning("slots not recycled", reason=error.message)
+                await rings.wait(RETRY_AFTER)
+
+    async def _reclaim_slots(self) -> None:
+        settings = timeouts(self._store)
+        while True:
+            try:
+                dead, orphaned = await self._own.reclaim()
+                for session in dead:
+                    await self._reclaim_dead(session)
+                if dead or orphaned:
+                    log.warning("slots reclaimed", dead=len(dead), orphaned=len(orphaned))
+                pause = (await settings.read())["slotReclaimInterval"]
+            except RemudaError as error:
+                log.warning("slots not reclaimed", reason=error.message)
+                pause = RETRY_AFTER
+            await asyncio.sleep(pause)
+
+    async def _reclaim_dead(self, session: SessionId) -> None:
+        await self._provisioner.end(session)
+        await self._settle(session, "Its manager or its node stopped beating")
+        await self._own.count_dead()
+
+    def _spawn(self, work: Any, name: str) -> None:
+        task = asyncio.create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def _holds(host: str, port: int, session: SessionId) -> bool:
+    """Whether a node that holds this session listens there. Blocks."""
+    connection = http.client.HTTPConnection(host, port, timeout=2.0)
+    try:
+        connection.request("GET", "/status")
+        return session.encode() in connection.getresponse().read()
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()

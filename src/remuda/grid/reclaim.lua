@@ -1,0 +1,44 @@
+-- Finds an orchestrator's lost slots. Orphaned ones, which nobody holds, go back at once; sessions that
+-- hold a slot without being alive are only named, since their node must be gone before their slot is free.
+-- KEYS[1] orchestrator:{orchestrator}:slots
+-- KEYS[2] orchestrator:{orchestrator}:slots.available
+-- KEYS[3] orchestrator:{orchestrator}:slots.reclaimed
+-- KEYS[4] remuda:orchestrator:{orchestrator}:holders
+-- KEYS[5] metrics:slots:reclaimed.total
+-- ARGV[1] slot, template by session
+-- ARGV[2] status, template by session
+-- ARGV[3] heartbeat.manager, template by session
+-- ARGV[4] heartbeat.node, template by session
+-- returns the dead sessions and the orphaned slots
+
+local free = {}
+for _, list in ipairs({KEYS[2], KEYS[3]}) do
+  for _, slot in ipairs(redis.call('LRANGE', list, 0, -1)) do
+    free[slot] = true
+  end
+end
+
+local function is_alive(session)
+  local status = string.format(ARGV[2], session)
+  local node = redis.call('EXISTS', string.format(ARGV[4], session)) == 1
+  if redis.call('HEXISTS', status, 'aliveAt') == 1 or redis.call('HEXISTS', status, 'terminatedAt') == 1 then
+    return node
+  end
+  return redis.call('EXISTS', string.format(ARGV[3], session)) == 1
+end
+
+local dead, orphaned = {}, {}
+for _, slot in ipairs(redis.call('SMEMBERS', KEYS[1])) do
+  if not free[slot] then
+    local session = redis.call('HGET', KEYS[4], slot)
+    if not session or redis.call('GET', string.format(ARGV[1], session)) ~= slot then
+      redis.call('HDEL', KEYS[4], slot)
+      redis.call('RPUSH', KEYS[3], slot)
+      redis.call('HINCRBY', KEYS[5], 'orphaned', 1)
+      orphaned[#orphaned + 1] = slot
+    elseif not is_alive(session) then
+      dead[#dead + 1] = session
+    end
+  end
+end
+return {dead, orphaned}

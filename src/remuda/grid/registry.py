@@ -1,0 +1,43 @@
+"""Which orchestrators there are and what they offer. A dead one offers nothing."""
+
+from remuda.base.ids import OrchestratorId
+from remuda.grid.capabilities import Capabilities, Offer, first_match
+from remuda.keyspace import grid
+from remuda.store import Store
+
+Offers = dict[OrchestratorId, list[Offer]]
+
+
+async def live_offers(store: Store) -> Offers:
+    """What each orchestrator that beats can start."""
+    ids = [OrchestratorId(each) for each in await store.smembers(grid.ORCHESTRATORS())]
+    replies = [
+        (
+            each,
+            store.exists(grid.ORCHESTRATOR_HEARTBEAT(each)),
+            store.get(grid.ORCHESTRATOR_PLATFORM_NAME(each)),
+            store.smembers(grid.ORCHESTRATOR_BROWSERS(each)),
+        )
+        for each in ids
+    ]
+    offers: Offers = {}
+    for each, is_alive, platform, browsers in replies:
+        alive, name, entries = await is_alive, await platform, await browsers
+        if alive:
+            offers[each] = [_offer(entry, name or "any") for entry in sorted(entries)]
+    return offers
+
+
+def _offer(entry: str, platform: str) -> Offer:
+    browser, _, version = entry.partition("::")
+    return Offer(browser=browser, version=version, platform=platform)
+
+
+def candidates(offers: Offers, wanted: list[Capabilities]) -> list[OrchestratorId]:
+    """The orchestrators that can serve at least one of the capability sets."""
+    return [each for each, offered in offers.items() if first_match(wanted, offered) is not None]
+
+
+def describe(offers: Offers) -> str:
+    """All offers, for a person."""
+    return ", ".join(sorted({str(offer) for offered in offers.values() for offer in offered})) or "nothing"

@@ -1,0 +1,168 @@
+"""Everything that is written about a session in Redis, and the only way to change its state."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from remuda.base import clock
+from remuda.base.ids import OrchestratorId, SessionId
+from remuda.fleet.bell import bell_of
+from remuda.fleet.liveness import Beat
+from remuda.fleet.logbook import KEEP
+from remuda.grid.model import LEGAL_ORIGINS, STARTUP_BUCKETS, State, state_of
+from remuda.keyspace import grid, metrics
+from remuda.keyspace.key import ChannelName
+from remuda.keyspace.log_codes import BY_CODE
+from remuda.store import Store, load_script
+from remuda.store.commands import Commands, stream_entries
+
+_MOVE = load_script(
+    __file__,
+    "move.lua",
+    keys=[
+        grid.SESSION_STATUS,
+        grid.SESSION_LOG,
+        grid.SESSION_ORCHESTRATOR,
+        grid.SESSION_HEARTBEAT_MANAGER,
+        grid.SESSION_HEARTBEAT_NODE,
+        grid.SESSIONS_ACTIVE,
+        grid.SESSIONS_TERMINATED,
+        metrics.METRICS_SESSIONS_TOTAL,
+        metrics.METRICS_SESSIONS_DURATION,
+        metrics.METRICS_SESSIONS_LOG,
+    ],
+    args=[
+        "session",
+        "state",
+        "origins",
+        "now",
+        "orchestrator",
+        "component",
+        "level",
+        "code",
+        "meta",
+        "keep",
+        "bell",
+    ],
+)
+
+
+def session_bell(session: SessionId) -> ChannelName:
+    """Rung when the session's state changes or its node has something to say."""
+    return bell_of(f"session:{session}")
+
+
+def manager_beat(session: SessionId) -> Beat:
+    return Beat(grid.SESSION_HEARTBEAT_MANAGER(session), ttl=30)
+
+
+def node_beat(session: SessionId) -> Beat:
+    return Beat(grid.SESSION_HEARTBEAT_NODE(session), ttl=60)
+
+
+def write_log(commands: Commands, session: SessionId, code: str, **meta: Any) -> None:
+    """Adds an event to the session's log and to the counter of its code, best inside a transaction."""
+    entry = BY_CODE[code]
+    fields = {"component": entry.component, "level": entry.level, "code": code, "meta": _json(meta)}
+    commands.xadd(grid.SESSION_LOG(session), fields, about=KEEP)
+    commands.hincrby(metrics.METRICS_SESSIONS_LOG(entry.level), code)
+
+
+class Sessions:
+    """The sessions of a fleet."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def create(self, session: SessionId, *, requested: Any, downstream: Mapping[str, str]) -> None:
+        """Writes a new session down as queued. Its beat comes with it, so no sweep finds it dead."""
+        now = clock.rfc3339()
+        async with self._store.transaction() as transaction:
+            transaction.hset(grid.SESSION_STATUS(session), {State.QUEUED.stamp: now})
+            transaction.hset(grid.SESSION_CAPABILITIES(session), {"requested": _json(requested)})
+            transaction.hset(grid.SESSION_DOWNSTREAM(session), {**downstream, "lastSeen": now})
+            manager_beat(session).write(transaction)
+            transaction.sadd(grid.SESSIONS_ACTIVE(), session)
+            transaction.hincrby(metrics.METRICS_SESSIONS_TOTAL(), State.QUEUED)
+
+    async def move(
+        self,
+        session: SessionId,
+        state: State,
+        *,
+        code: str,
+        orchestrator: OrchestratorId | None = None,
+        **meta: Any,
+    ) -> bool:
+        """Moves the session on and logs the code; False when it is in no state to go there from."""
+        entry = BY_CODE[code]
+        origins = "".join(f",{origin}" for origin in LEGAL_ORIGINS[state]) + ","
+        moved, _ = await self._store.run(
+            _MOVE,
+            keys=[
+                grid.SESSION_STATUS(session),
+                grid.SESSION_LOG(session),
+                grid.SESSION_ORCHESTRATOR(session),
+                grid.SESSION_HEARTBEAT_MANAGER(session),
+                grid.SESSION_HEARTBEAT_NODE(session),
+                grid.SESSIONS_ACTIVE(),
+                grid.SESSIONS_TERMINATED(),
+                metrics.METRICS_SESSIONS_TOTAL(),
+                metrics.METRICS_SESSIONS_DURATION(),
+                metrics.METRICS_SESSIONS_LOG(entry.level),
+            ],
+            args=[
+                session,
+                state,
+                origins,
+                clock.rfc3339(),
+                orchestrator or "",
+                entry.component,
+                entry.level,
+                code,
+                _json(meta),
+                KEEP,
+                session_bell(session),
+            ],
+        )
+        return bool(moved)
+
+    async def log(self, session: SessionId, code: str, **meta: Any) -> None:
+        """Logs an event that changes no state."""
+        async with self._store.transaction() as transaction:
+            write_log(transaction, session, code, **meta)
+
+    async def state(self, session: SessionId) -> State | None:
+        """The state of the session; None when there is none."""
+        return state_of(await self._store.hgetall(grid.SESSION_STATUS(session)))
+
+    async def requested(self, session: SessionId) -> Any:
+        """What the client asked for: the capability sets; None when there is no such session."""
+        text = await self._store.hget(grid.SESSION_CAPABILITIES(session), "requested")
+        return None if text is None else msgspec.json.decode(text)
+
+    async def last_words(self, session: SessionId) -> tuple[str, dict[str, Any]] | None:
+        """Why the session ended: code and meta of its gravest log entry, a failure before all others."""
+        entries = [
+            fields for _, fields in stream_entries(await self._store.xrange(grid.SESSION_LOG(session)))
+        ]
+        failures = [entry for entry in entries if entry["level"] == "fail"]
+        if not entries:
+            return None
+        last = (failures or entries)[-1]
+        return last["code"], msgspec.json.decode(last["meta"])
+
+    async def count_startup(self, seconds: float) -> None:
+        """Adds a start-up that succeeded to the histogram; buckets are cumulative."""
+        async with self._store.transaction() as transaction:
+            transaction.incr(metrics.METRICS_STARTUP_COUNT())
+            transaction.send("INCRBYFLOAT", metrics.METRICS_STARTUP_SUM(), f"{seconds:.3f}")
+            for bucket in STARTUP_BUCKETS:
+                if seconds <= bucket:
+                    transaction.hincrby(metrics.METRICS_STARTUP_BUCKETS(), str(bucket))
+            transaction.hincrby(metrics.METRICS_STARTUP_BUCKETS(), "+Inf")
+
+
+def _json(value: Any) -> str:
+    return msgspec.json.encode(value).decode()

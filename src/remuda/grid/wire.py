@@ -1,0 +1,30 @@
+"""WebDriver's JSON on the wire: how a value and an error are answered. Pure."""
+
+from typing import Any
+
+import msgspec
+
+from remuda.base.errors import InvalidArgument, RemudaError
+from remuda.fleet.relay import Answer
+
+# W3C WebDriver 6.3, "send a response".
+HEADERS = (("Cache-Control", "no-cache"),)
+
+
+def answer_value(value: Any, *, status: int = 200) -> Answer:
+    """A successful answer."""
+    return Answer(status, msgspec.json.encode({"value": value}), headers=HEADERS)
+
+
+def answer_error(error: RemudaError) -> Answer:
+    """The error as WebDriver clients expect it."""
+    value = {"error": error.webdriver, "message": error.message, "stacktrace": ""}
+    return answer_value(value, status=error.status)
+
+
+def read_json(body: bytes) -> Any:
+    """The JSON of a request; InvalidArgument when it is none."""
+    try:
+        return msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InvalidArgument(f"The body is no JSON: {error}") from error
