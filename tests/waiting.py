@@ -3,7 +3,7 @@
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import Any, TypeVar, overload
 
 T = TypeVar("T")
 
@@ -11,7 +11,15 @@ DEADLINE = 10.0
 LOOK_EVERY = 0.005
 
 
-async def eventually(condition: Callable[[], T | Awaitable[T]], deadline: float = DEADLINE) -> T:
+@overload
+async def eventually(condition: Callable[[], Awaitable[T]], deadline: float = ...) -> T: ...
+
+
+@overload
+async def eventually(condition: Callable[[], T], deadline: float = ...) -> T: ...
+
+
+async def eventually(condition: Callable[[], Any], deadline: float = DEADLINE) -> Any:
     """What the condition gives, as soon as it is true; AssertionError after the deadline."""
     loop = asyncio.get_running_loop()
     ends_at = loop.time() + deadline

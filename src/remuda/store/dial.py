@@ -14,7 +14,7 @@ async def dial(url: StoreUrl, make_wire: Callable[[], Wire], *, name: str) -> Wi
     try:
         wire = await _open(url, make_wire)
         await _greet(wire, url, name=name)
-    except (OSError, CommandRefused) as error:
+    except (OSError, UnicodeError, CommandRefused, StoreUnavailable) as error:
         raise StoreUnavailable(f"Redis at {url} cannot be used: {error}") from error
     return wire
 
@@ -57,8 +57,7 @@ async def _greet(wire: Wire, url: StoreUrl, *, name: str) -> None:
         wire.send(pack(*command), (reply,))
         replies.append(reply)
     try:
-        for reply in replies:
-            await reply
+        await asyncio.gather(*replies)
     except BaseException:
         wire.abort()
         raise

@@ -71,7 +71,9 @@ class Store(Commands):
         self._wire: Wire | None = None
         self._waiting: deque[tuple[float, bytes, Sequence[Reply | None]]] = deque()
         self._listeners: dict[str, list[Subscription]] = {}
+        self._alarm: asyncio.TimerHandle | None = None
         self._lost = asyncio.Event()
+        self._is_closed = False
         self._keeper: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
@@ -90,6 +92,7 @@ class Store(Commands):
             self._keeper.cancel()
             with suppress(asyncio.CancelledError):
                 await self._keeper
+        self._is_closed = True
         if self._wire is not None:
             self._wire.close()
         self._fail_waiting(before=float("inf"))
@@ -115,8 +118,11 @@ class Store(Commands):
         wire = self._wire
         if wire is not None and not wire.is_full:
             wire.send(packed, replies)
+        elif self._is_closed:
+            _fail(replies, f"The connection to Redis at {self.url} has been closed")
         elif len(self._waiting) < MAX_WAITING:
             self._waiting.append((self._loop.time() + self._timeout, packed, replies))
+            self._set_alarm()
         else:
             _fail(replies, f"{MAX_WAITING} commands wait for Redis already")
 
@@ -126,6 +132,16 @@ class Store(Commands):
             if not all(reply is None or reply.cancelled() for reply in replies):
                 self._wire.send(packed, replies)
 
+    def _set_alarm(self) -> None:
+        # Not the keeper's business: it may itself be waiting for a Redis that accepts and never answers.
+        if self._waiting and self._alarm is None:
+            self._alarm = self._loop.call_at(self._waiting[0][0], self._on_alarm)
+
+    def _on_alarm(self) -> None:
+        self._alarm = None
+        self._fail_waiting(before=self._loop.time())
+        self._set_alarm()
+
     def _fail_waiting(self, *, before: float) -> None:
         while self._waiting and self._waiting[0][0] <= before:
             _fail(self._waiting.popleft()[2], f"Redis at {self.url} does not answer")
@@ -134,6 +150,8 @@ class Store(Commands):
 
     async def _connect(self) -> None:
         wire = await dial(self.url, self._make_wire, name=self._name)
+        if wire.is_closed:  # Lost in the moment between its greeting and now.
+            raise StoreUnavailable(f"Redis at {self.url} hung up")
         self._wire = wire
         self._lost.clear()
         for channel in self._listeners:
@@ -159,7 +177,6 @@ class Store(Commands):
             with suppress(TimeoutError):
                 async with asyncio.timeout(check_every if self._wire is not None else retry):
                     await self._lost.wait() if self._wire is not None else await asyncio.sleep(retry)
-            self._fail_waiting(before=self._loop.time())
             if self._wire is not None:
                 retry = FIRST_RETRY
                 if self._wire.is_stuck(self._timeout):
@@ -195,12 +212,16 @@ class Store(Commands):
     async def run(self, script: Script, *, keys: Sequence[Name], args: Sequence[Value] = ()) -> Any:
         """What the script returns; Broken when the call does not fit its header."""
         script.check_call(keys, args)
+        call = (len(keys), *keys, *args)
         try:
-            return await self.send("EVALSHA", script.sha, len(keys), *keys, *args)
+            try:
+                return await self.send("EVALSHA", script.sha, *call)
+            except CommandRefused as error:
+                if not error.message.startswith("NOSCRIPT"):
+                    raise
+            return await self.send("EVAL", script.source, *call)
         except CommandRefused as error:
-            if not error.message.startswith("NOSCRIPT"):
-                raise CommandRefused(f"{script.name}: {error}") from error
-        return await self.send("EVAL", script.source, len(keys), *keys, *args)
+            raise CommandRefused(f"{script.name}: {error}") from error
 
     # Channels
 

@@ -14,16 +14,25 @@ from typing import Any, cast
 import hiredis
 
 from remuda.base.errors import Broken, RemudaError, StoreUnavailable
+from remuda.base.log import get_logger
+
+log = get_logger(__name__)
 
 Reply = asyncio.Future[Any]
 
 # What Redis says when the command is right but now is not the time.
-_PASSING = ("LOADING", "READONLY", "MASTERDOWN", "MISCONF", "OOM", "BUSY", "NOREPLICAS", "TRYAGAIN")
+_PASSING = {"LOADING", "READONLY", "MASTERDOWN", "MISCONF", "OOM", "BUSY", "NOREPLICAS", "TRYAGAIN"}
+_CONFIRMATIONS = ("subscribe", "unsubscribe")
 
 
 def pack(*args: str | bytes | int | float) -> bytes:
     """A command's bytes on the wire."""
-    packed: bytes = hiredis.pack_command(args)  # type: ignore[arg-type]  # its stub asks for one argument
+    try:
+        packed: bytes = hiredis.pack_command(args)  # type: ignore[arg-type]  # its stub asks for one argument
+    except UnicodeEncodeError:
+        # Text that was read from Redis and is no UTF-8 becomes the bytes that it was read from.
+        raw = (arg.encode(errors="surrogateescape") if isinstance(arg, str) else arg for arg in args)
+        packed = hiredis.pack_command(tuple(raw))  # type: ignore[arg-type]
     return packed
 
 
@@ -34,9 +43,14 @@ class CommandRefused(Broken):
 def translate(error: hiredis.ReplyError) -> RemudaError:
     """Our error for an error reply of Redis."""
     text = str(error)
-    if text.startswith(_PASSING):
+    if text.partition(" ")[0] in _PASSING:
         return StoreUnavailable(f"Redis refuses work: {text}")
     return CommandRefused(text)
+
+
+def _log_refusal(confirmed: Reply) -> None:
+    if isinstance(error := confirmed.exception(), CommandRefused):
+        log.error("subscription refused", reason=error.message)
 
 
 class Wire(asyncio.Protocol):
@@ -57,6 +71,8 @@ class Wire(asyncio.Protocol):
         self._outbox: list[bytes] = []
         self._pending: deque[Reply | None] = deque()
         self._transport: asyncio.WriteTransport | None = None
+        self._refusal: hiredis.ReplyError | None = None
+        """Why Redis refused a command of a transaction: EXEC itself only says that it did."""
         self._answered_at = 0.0
         self.is_full = False
         """Whether Redis reads slower than we write: then new commands wait outside."""
@@ -65,18 +81,28 @@ class Wire(asyncio.Protocol):
         # A cast: uvloop's transports are none of asyncio's classes.
         self._transport = cast(asyncio.WriteTransport, transport)
 
+    @property
+    def is_closed(self) -> bool:
+        return self._transport is None
+
     def send(self, packed: bytes, replies: Sequence[Reply | None]) -> None:
         """Sends one or more commands at the end of this tick; a reply of None is read and dropped."""
         if not self._pending:
             self._answered_at = self._loop.time()
         self._pending.extend(replies)
-        self.post(packed)
-
-    def post(self, packed: bytes) -> None:
-        """Sends a command that gets no reply of its own, such as SUBSCRIBE in RESP3."""
+        if self._transport is None:
+            self._fail_pending()
+            return
         if not self._outbox:
             self._loop.call_soon(self._flush)
         self._outbox.append(packed)
+
+    def post(self, packed: bytes) -> None:
+        """Sends SUBSCRIBE or UNSUBSCRIBE, which nobody waits for."""
+        # A push confirms it, but an error refuses it, and both stand in line with the replies of all others.
+        confirmed = self._loop.create_future()
+        confirmed.add_done_callback(_log_refusal)
+        self.send(packed, (confirmed,))
 
     def _flush(self) -> None:
         if self._transport is not None and self._outbox:
@@ -88,23 +114,34 @@ class Wire(asyncio.Protocol):
         self._answered_at = self._loop.time()
         try:
             while (message := self._reader.gets()) is not False:
-                if message.__class__ is hiredis.PushNotification:
-                    self._on_push(message)
-                else:
+                if message.__class__ is not hiredis.PushNotification or message[0] in _CONFIRMATIONS:
                     self._settle(message)
+                else:
+                    self._on_push(message)
         except hiredis.ProtocolError:
             self.abort()
 
     def _settle(self, message: Any) -> None:
-        reply = self._pending.popleft()
-        if isinstance(message, hiredis.ReplyError) and str(message).startswith("READONLY"):
-            self.abort()  # A fail-over made this server a replica: look for the master again.
-        if reply is None or reply.done():
+        if not self._pending:
+            self.abort()  # An answer that nobody asked for: from here on, replies would go to the wrong ones.
             return
+        reply = self._pending.popleft()
         if isinstance(message, hiredis.ReplyError):
-            reply.set_exception(translate(message))
-        else:
+            self._settle_error(message, reply)
+        elif reply is not None and not reply.done():
             reply.set_result(message)
+
+    def _settle_error(self, error: hiredis.ReplyError, reply: Reply | None) -> None:
+        code = str(error).partition(" ")[0]
+        if code == "READONLY":
+            self.abort()  # A fail-over made this server a replica: look for the master again.
+        if reply is None:
+            self._refusal = error
+            return
+        if code == "EXECABORT" and self._refusal is not None:
+            error, self._refusal = self._refusal, None
+        if not reply.done():
+            reply.set_exception(translate(error))
 
     def is_stuck(self, timeout: float) -> bool:
         """Whether commands have waited this long without any answer coming in."""
@@ -119,11 +156,14 @@ class Wire(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
+        self._fail_pending()
+        self._on_lost(self)
+
+    def _fail_pending(self) -> None:
         while self._pending:
             reply = self._pending.popleft()
             if reply is not None and not reply.done():
                 reply.set_exception(StoreUnavailable("Redis went away; this may or may not have been done"))
-        self._on_lost(self)
 
     def abort(self) -> None:
         """Gives the connection up; everything pending fails."""
