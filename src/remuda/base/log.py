@@ -1,15 +1,17 @@
 """Structured logs: one event a line, readable in a terminal and JSON elsewhere, never with a secret.
 
-Libraries that log through `logging` come out in the same form.
+On the standard library, so that what other libraries log comes out in the same form. structlog does the
+same and more, but takes 9 MB and 80 ms in each of the herd's processes.
 """
 
+import json
 import logging
 import re
 import sys
-from collections.abc import Mapping, MutableMapping
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
-import structlog
+from remuda.base.clock import rfc3339
 
 _SECRET_NAMES = re.compile(r"token|password|secret|authorization|cookie|api_?key", re.IGNORECASE)
 # Up to the last @: a password may hold one that nobody has escaped.
@@ -17,7 +19,8 @@ _URL_CREDENTIALS = re.compile(r"(\w+://)[^/\s]+@")
 _QUERY_SECRET = re.compile(r"([?&](?:token|password|secret|api_?key)=)[^&\s\"']+", re.IGNORECASE)
 _HEADER_SECRET = re.compile(r"((?:authorization|cookie)[\"']?\s*:\s*)[^\r\n]+", re.IGNORECASE)
 
-Event = MutableMapping[str, Any]
+_FIELDS = "remuda_fields"
+"""The attribute of a log record that carries an event's fields."""
 
 
 def redact(text: str) -> str:
@@ -47,48 +50,96 @@ def _hide(value: Any) -> Any:
     return redact(_text(value))
 
 
-def _hide_secrets(_logger: Any, _method: str, event: Event) -> Event:
-    for name, value in event.items():
-        event[name] = "***" if _names_secret(name) else _hide(value)
-    return event
+class Logger:
+    """Writes events with fields: `log.info("session placed", session=sid, waited=1.2)`."""
+
+    def __init__(self, name: str) -> None:
+        self._logger = logging.getLogger(name)
+
+    def debug(self, event: str, **fields: Any) -> None:
+        self._write(logging.DEBUG, event, fields)
+
+    def info(self, event: str, **fields: Any) -> None:
+        self._write(logging.INFO, event, fields)
+
+    def warning(self, event: str, **fields: Any) -> None:
+        self._write(logging.WARNING, event, fields)
+
+    def error(self, event: str, *, exc_info: bool = False, **fields: Any) -> None:
+        self._write(logging.ERROR, event, fields, exc_info=exc_info)
+
+    def exception(self, event: str, **fields: Any) -> None:
+        """An error with the traceback of what is being handled."""
+        self._write(logging.ERROR, event, fields, exc_info=True)
+
+    def _write(self, level: int, event: str, fields: dict[str, Any], *, exc_info: bool = False) -> None:
+        if self._logger.isEnabledFor(level):
+            self._logger.log(level, event, exc_info=exc_info, extra={_FIELDS: fields})
+
+
+class _Formatter(logging.Formatter):
+    """Gathers what is known of an event, hides its secrets, and leaves the form to subclasses."""
+
+    def __init__(self, fields: Mapping[str, Any]) -> None:
+        super().__init__()
+        self._common = dict(fields)
+
+    def format(self, record: logging.LogRecord) -> str:
+        fields = {**self._common, **getattr(record, _FIELDS, {})}
+        # Tracebacks become text first, so that what is hidden is hidden in them too.
+        trace = redact(self.formatException(record.exc_info)) if record.exc_info else ""
+        return self.render(record, redact(record.getMessage()), _hide(fields), trace)
+
+    def render(self, record: logging.LogRecord, event: str, fields: dict[str, Any], trace: str) -> str:
+        raise NotImplementedError
+
+
+class _JsonFormatter(_Formatter):
+    def render(self, record: logging.LogRecord, event: str, fields: dict[str, Any], trace: str) -> str:
+        line = {
+            "timestamp": rfc3339(record.created),
+            "level": record.levelname.lower(),
+            "event": event,
+            **fields,
+        }
+        return json.dumps({**line, "exception": trace} if trace else line, default=str)
+
+
+class _TextFormatter(_Formatter):
+    COLOURS: ClassVar[Mapping[str, str]] = {"WARNING": "33", "ERROR": "31", "DEBUG": "2"}
+
+    def __init__(self, fields: Mapping[str, Any], *, coloured: bool) -> None:
+        super().__init__(fields)
+        self._coloured = coloured
+
+    def render(self, record: logging.LogRecord, event: str, fields: dict[str, Any], trace: str) -> str:
+        time = self.formatTime(record, "%H:%M:%S")
+        level = self._colour(f"{record.levelname.lower():<8}", self.COLOURS.get(record.levelname, "32"))
+        pairs = " ".join(f"{self._colour(name, '36')}={_shown(value)}" for name, value in fields.items())
+        return f"{self._colour(time, '2')} {level}{event:<24} {pairs}".rstrip() + (
+            f"\n{trace}" if trace else ""
+        )
+
+    def _colour(self, text: str, code: str) -> str:
+        return f"\x1b[{code}m{text}\x1b[0m" if self._coloured else text
+
+
+def _shown(value: Any) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, default=str)
+    return json.dumps(text) if not text or any(letter in text for letter in ' \n"=') else text
 
 
 def configure_logs(*, level: str = "warning", form: str = "auto", **fields: Any) -> None:
     """Sends all logs of this process to standard error, each event with these fields."""
-    as_text = form == "text" or (form == "auto" and sys.stderr.isatty())
-    shared: list[Any] = [
-        structlog.contextvars.merge_contextvars,
-        structlog.stdlib.add_log_level,
-        structlog.stdlib.ExtraAdder(),
-        structlog.processors.TimeStamper(fmt="%H:%M:%S" if as_text else "iso", utc=not as_text),
-    ]
-    # Tracebacks become text first, so that what is hidden is hidden in them too.
-    last: list[Any] = [structlog.processors.format_exc_info, _hide_secrets]
-    renderer: Any = (
-        structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), pad_event_to=24)
-        if as_text
-        else structlog.processors.JSONRenderer(default=str)
-    )
-    structlog.configure(
-        processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
-        wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper())),
-        logger_factory=structlog.stdlib.LoggerFactory(),
-        cache_logger_on_first_use=True,
-    )
+    in_terminal = sys.stderr.isatty()
+    as_text = form == "text" or (form == "auto" and in_terminal)
     handler = logging.StreamHandler()
-    handler.setFormatter(
-        structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=shared,
-            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *last, renderer],
-        )
-    )
+    handler.setFormatter(_TextFormatter(fields, coloured=in_terminal) if as_text else _JsonFormatter(fields))
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(level.upper())
-    structlog.contextvars.clear_contextvars()
-    structlog.contextvars.bind_contextvars(**fields)
 
 
-def get_logger(name: str) -> Any:
-    """The logger of a module: `log.info("session placed", session=sid)`."""
-    return structlog.get_logger(name)
+def get_logger(name: str) -> Logger:
+    """The logger of a module."""
+    return Logger(name)

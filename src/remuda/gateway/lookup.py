@@ -6,6 +6,7 @@ when its first command comes and remembered until its node refuses a connection.
 
 import asyncio
 from collections.abc import Awaitable
+from contextlib import suppress
 
 from remuda.base import clock
 from remuda.base.errors import SessionLost, Unavailable, UpstreamUnavailable
@@ -36,10 +37,8 @@ class RedisDirectory:
     async def keep_fresh(self) -> None:
         """Refreshes what is known of managers and APIs, for ever."""
         while True:
-            try:
+            with suppress(Unavailable):  # What was known stays good enough while Redis is away.
                 await self.refresh()
-            except Unavailable:  # What was known stays good enough while Redis is away.
-                pass
             await asyncio.sleep(REFRESH_EVERY)
 
     async def refresh(self) -> None:
