@@ -32,17 +32,17 @@ class Counters:
 
     def request_finished(self, request: Request, status: int, bytes_in: int, bytes_out: int) -> None:
         self.in_flight -= 1
-        self._count(request.method, status, bytes_in, bytes_out)
-
-    def request_refused(self, status: int, bytes_in: int, bytes_out: int) -> None:
-        self._count(OTHER, status, bytes_in, bytes_out)
-
-    def bytes_flowed(self, request: Request, bytes_in: int, bytes_out: int) -> None:
+        method = request.method
+        self._requests[method if method in METHODS else OTHER, status] += 1
         self._bytes_in += bytes_in
         self._bytes_out += bytes_out
 
-    def _count(self, method: str, status: int, bytes_in: int, bytes_out: int) -> None:
-        self._requests[method if method in METHODS else OTHER, status] += 1
+    def request_refused(self, status: int, bytes_in: int, bytes_out: int) -> None:
+        self._requests[OTHER, status] += 1
+        self._bytes_in += bytes_in
+        self._bytes_out += bytes_out
+
+    def bytes_flowed(self, request: Request, bytes_in: int, bytes_out: int) -> None:
         self._bytes_in += bytes_in
         self._bytes_out += bytes_out
 

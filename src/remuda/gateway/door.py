@@ -32,15 +32,16 @@ class Door:
         if request.refused is not None:
             self._directory.forget(request.refused)
         route = find_route(request.method, request.target)
-        found = self._find(route)
-        if isinstance(found, Address):
-            return _forward(request, route, found)
-        return _forward_later(request, route, found)
-
-    def _find(self, route: Route) -> Address | Awaitable[Address]:
         if route.session is not None:
-            return self._directory.find_node(route.session)
-        return self._directory.find_api() if route.kind is Kind.API else self._directory.find_manager()
+            found = self._directory.find_node(route.session)
+            if isinstance(found, Address):
+                # A driver has no use for who asked, and a head that goes on as it came costs nothing.
+                return Forward(found, route.target)
+        else:
+            found = self._directory.find_api() if route.kind is Kind.API else self._directory.find_manager()
+            if isinstance(found, Address):
+                return _forward(request, route, found)
+        return _forward_later(request, route, found)
 
 
 async def _forward_later(request: Request, route: Route, found: Awaitable[Address]) -> Forward:
@@ -48,7 +49,6 @@ async def _forward_later(request: Request, route: Route, found: Awaitable[Addres
 
 
 def _forward(request: Request, route: Route, address: Address) -> Forward:
-    # A driver has no use for who asked, and a head that goes on as it came costs nothing.
     if route.kind is Kind.NODE:
         return Forward(address, route.target)
     return Forward(address, route.target, _forwarded(request))

@@ -10,7 +10,7 @@ from functools import lru_cache
 from urllib.parse import urlsplit
 
 from remuda.base.errors import Forbidden
-from remuda.fleet.relay import Request
+from remuda.fleet.relay import Fields, Request
 
 
 class OriginRule:
@@ -24,19 +24,19 @@ class OriginRule:
         self._allowed = frozenset(origin.lower().rstrip("/") for origin in allowed)
         self._hosts = frozenset(urlsplit(origin).netloc for origin in self._allowed)
         self._is_bound_to_loopback = is_bound_to_loopback
-        # Remembered by value: a client sends the same two headers each time, and parsing takes 5 µs.
+        # Remembered: a client sends the same header lines each time, and judging them takes 8 µs.
         self._is_allowed = lru_cache(maxsize=512)(self._judge)
 
     def check(self, request: Request) -> None:
         """Raise Forbidden when the request comes from a page that may not send it."""
-        origin, host = request.header("origin"), request.header("host")
-        if not self._is_allowed(origin, host):
+        if not self._is_allowed(request.head.fields):
+            page = request.header("origin") or request.header("host")
             raise Forbidden(
-                f"Requests from {origin or host} are not allowed here; add its origin to the configuration."
+                f"Requests from {page} are not allowed here; add its origin to the configuration."
             )
 
-    def _judge(self, origin: str | None, host: str | None) -> bool:
-        host = (host or "").lower()
+    def _judge(self, fields: Fields) -> bool:
+        origin, host = fields.get("origin"), (fields.get("host") or "").lower()
         if origin is None:
             return not self._is_bound_to_loopback or host in self._hosts or _is_no_domain(host)
         parts = _split(origin.lower())

@@ -6,9 +6,10 @@ import struct
 from typing import TYPE_CHECKING, cast
 
 from remuda.base.errors import RemudaError
+from remuda.fleet.relay.body import body_of
 from remuda.fleet.relay.errors import HeadTooLarge, MalformedRequest, RequestTimeout
 from remuda.fleet.relay.exchange import HIGH_WATER, Exchange
-from remuda.fleet.relay.head import END, MAX_HEAD, read_request
+from remuda.fleet.relay.head import END, MAX_HEAD, MEMORABLE, Request, read_head, remember_head
 from remuda.fleet.relay.rewrite import render
 from remuda.fleet.relay.tunnel import Tunnel
 
@@ -77,17 +78,19 @@ class Client(asyncio.Protocol):
             self._wait_for_head(data)
             return
         try:
-            request = read_request(data[:end], self._peer)
+            head = remember_head(data[:end]) if end < MEMORABLE else read_head(data[:end])
         except MalformedRequest as error:
             self._refuse(error, len(data))
             return
         self.expires = NEVER
+        request = Request(head, head.method, head.target, self._peer)
         self.exchange = exchange = Exchange(self, request, end)
         self.relay.observer.request_started(request)
-        rest = data[end:]
-        if exchange.body is not None:
-            rest = self._read_body(exchange, rest)
-        self._buffer = rest
+        if head.length:
+            exchange.body = body_of(head.length)
+            self._buffer = self._read_body(exchange, data[end:])
+        else:
+            self._buffer = data[end:]
         # A malformed body has been answered by now.
         if self.exchange is exchange:
             exchange.start()
@@ -127,7 +130,7 @@ class Client(asyncio.Protocol):
     def release(self, *, keep_alive: bool) -> None:
         """The exchange is over: wait for the next request, or part."""
         exchange, self.exchange = self.exchange, None
-        if keep_alive and not self.transport.is_closing():
+        if keep_alive:
             self.expires = self.relay.now + self.relay.limits.idle_timeout
             if self._buffer or self._is_held:
                 self._read_on_soon()
@@ -182,14 +185,14 @@ class Client(asyncio.Protocol):
     def pause_writing(self) -> None:
         self._is_paused = True
         upstream = self.exchange.upstream if self.exchange is not None else None
-        if upstream is not None and not upstream.transport.is_closing():
-            upstream.transport.pause_reading()
+        if upstream is not None:
+            upstream.hold(hold=True)
 
     def resume_writing(self) -> None:
         self._is_paused = False
         upstream = self.exchange.upstream if self.exchange is not None else None
-        if upstream is not None and not upstream.transport.is_closing():
-            upstream.transport.resume_reading()
+        if upstream is not None:
+            upstream.hold(hold=False)
         self._read_on()
 
     def eof_received(self) -> None:

@@ -4,10 +4,10 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Coroutine
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from remuda.base.errors import Broken, RemudaError, UpstreamUnavailable
-from remuda.fleet.relay.body import Body, Counted, MalformedBody, body_of, unchunk
+from remuda.fleet.relay.body import Body, Counted, MalformedBody, unchunk
 from remuda.fleet.relay.errors import BodyTooLarge, MalformedRequest
 from remuda.fleet.relay.head import CHUNKED, UNTIL_CLOSE, Request, Response
 from remuda.fleet.relay.plan import Answer, Forward, Handle, Plan
@@ -34,6 +34,7 @@ class Exchange:
 
     # Defaults on the class instead of slots: most requests change few of them, and setting all of them
     # for each would take 0.4 µs.
+    # What is still to come of the request's body; None once all of it is here.
     body: Body | None = None
     upstream: Upstream | None = None
     _plan: Plan | None = None
@@ -51,10 +52,6 @@ class Exchange:
         self._client = client
         self._relay = client.relay
         self._bytes_in = bytes_in
-        length = request.fields.length
-        if length:
-            # None again once the whole body is here.
-            self.body = body_of(length)
 
     # The way in: from the client to a plan.
 
@@ -62,13 +59,12 @@ class Exchange:
         """Ask the router and do what it says."""
         try:
             plan = self._relay.router(self.request)
-            # Not isinstance: NamedTuples are final here, and this is asked for each request.
-            if type(plan) is Forward:
+            if isinstance(plan, Forward):
                 self._forward(plan)
             elif isinstance(plan, Answer | Handle):
                 self._follow(plan)
             else:
-                self._spawn(self._follow_later(cast(Awaitable[Plan], plan)))
+                self._spawn(self._follow_later(plan))
         except Exception as error:
             self.fail(error)
 
@@ -121,7 +117,7 @@ class Exchange:
             # Answering now would leave the rest of the body to be read, or the connection to be closed.
             if self._is_body_big() or self.request.header("expect"):
                 self.answer(plan)
-        elif self.request.fields.length > plan.max_body:
+        elif self.request.head.length > plan.max_body:
             self.fail(BodyTooLarge())
         elif self.request.header("expect"):
             self.respond_more(CONTINUE)
@@ -140,13 +136,13 @@ class Exchange:
             self.answer(plan)
 
     async def _handle(self, plan: Handle) -> None:
-        body = unchunk(self._waiting) if self.request.fields.length == CHUNKED else self._waiting
+        body = unchunk(self._waiting) if self.request.head.length == CHUNKED else self._waiting
         self.answer(await plan.callback(self.request, body))
 
     def _forward(self, plan: Forward) -> None:
         self._plan = plan
         self._head = onward(self.request, plan)
-        upstream = None if self.request.is_upgrade else self._relay.pool.take(plan.address)
+        upstream = None if self.request.head.is_upgrade else self._relay.pool.take(plan.address)
         if upstream is None:
             self._spawn(self._connect(plan))
         else:
@@ -169,7 +165,8 @@ class Exchange:
         self.upstream = upstream
         # A pooled connection may be closing on its far side just now; then the request goes out again.
         self._is_repeatable = upstream.is_reused and self.body is None and self.request.method in _REPEATABLE
-        upstream.start(self, self._head + self._waiting if self._waiting else self._head)
+        upstream.owner = self
+        upstream.transport.write(self._head + self._waiting if self._waiting else self._head)
         if not self._is_repeatable:
             self._waiting = b""
         if self.body is not None:
@@ -180,8 +177,10 @@ class Exchange:
     def respond(self, response: Response, body: bytes) -> None:
         """Pass the answer's head on, and what is there of its body."""
         self._status = response.status
-        self._keep_alive = self._can_keep_alive() and response.length != UNTIL_CLOSE
-        self.respond_more(homeward(response, self.request, keep_alive=self._keep_alive) + body)
+        keep_alive = self._keep_alive = self._can_keep_alive() and response.length != UNTIL_CLOSE
+        data = homeward(response, self.request, keep_alive=keep_alive) + body
+        self._bytes_out += len(data)
+        self._client.transport.write(data)
 
     def respond_more(self, data: bytes) -> None:
         """Pass on more of the answer, or a 1xx before it."""
@@ -191,7 +190,8 @@ class Exchange:
     def responded(self) -> None:
         """The answer is complete."""
         self.upstream = None
-        self._tell(self._status)
+        self._is_over = True
+        self._relay.observer.request_finished(self.request, self._status, self._bytes_in, self._bytes_out)
         self._client.release(keep_alive=self._keep_alive)
 
     def upgraded(self, response: Response, rest: bytes) -> None:
@@ -257,7 +257,7 @@ class Exchange:
     def _can_keep_alive(self) -> bool:
         # With a body still to come the client may or may not send it (RFC 9110 10.1.1); nobody could tell
         # its bytes from the next request.
-        return self.request.may_keep_alive() and self.body is None and not self._relay.is_draining
+        return self.request.head.keep_alive and self.body is None and not self._relay.is_draining
 
     def _stop(self) -> None:
         upstream, self.upstream = self.upstream, None

@@ -5,14 +5,15 @@ it takes two Hosts, no Host, HTTP/0.9 and 2.0, RTSP, several spaces around the t
 `Transfer-Encoding: gzip, chunked`; and it forgets `Connection: close` once the message is complete. Those are
 settled here.
 
-A client sends the same header lines again and again, and so does a server within a second, so what is known
-about a block of them is remembered by its bytes: that takes 0.2 µs where parsing takes 6.
+A client sends the same lines again and again, and so does a server within a second, so what is known about
+them is remembered by their bytes: that takes 0.2 µs where parsing takes 6.
 """
 
 import re
 from functools import lru_cache
 
 import httptools
+import msgspec
 
 from remuda.fleet.relay.address import Address
 from remuda.fleet.relay.errors import MalformedRequest, MalformedResponse
@@ -25,7 +26,7 @@ CHUNKED = -1
 UNTIL_CLOSE = -2
 
 # Together at most 4 MB: a client that varies its headers must not fill the memory.
-_MEMORABLE = 2048
+MEMORABLE = 2048
 _REMEMBERED = 512
 
 # Origin-form only: the absolute form is for proxies, and a second host name is an invitation to smuggle.
@@ -96,44 +97,65 @@ class Fields:
         return int(count)
 
 
-class Request:
-    """A request whose head is valid; the body is not part of it."""
+class Head:
+    """The head of a valid request; shared by all requests with the same."""
 
-    __slots__ = ("client", "fields", "is_http_10", "line", "method", "refused", "target")
+    __slots__ = (
+        "fields",
+        "is_http_10",
+        "is_upgrade",
+        "keep_alive",
+        "length",
+        "line",
+        "method",
+        "onward",
+        "target",
+    )
 
-    def __init__(self, line: bytes, fields: Fields, client: str) -> None:
+    def __init__(self, line: bytes, fields: Fields) -> None:
         match = _request_line(line)
         if match is None:
             raise MalformedRequest("The request line is not METHOD /path HTTP/1.1.")
         method, target, minor = match.groups()
         self.line = line
         self.fields = fields
-        self.client = client
         self.method = method.decode()
         self.target = target.decode()
         self.is_http_10 = minor == b"0"
-        # Set when this address did not take the request and the router is asked again.
-        self.refused: Address | None = None
+        self.length = fields.length
+        connection = fields.connection
+        self.keep_alive = b"close" not in connection and (not self.is_http_10 or b"keep-alive" in connection)
+        # Only WebSocket: an `Upgrade: h2c`, which Java clients send with ordinary requests, is dropped.
+        self.is_upgrade = (
+            b"upgrade" in connection and (fields.find(b"upgrade") or b"").lower() == b"websocket"
+        )
+        # The head for an upstream that needs nothing changed.
+        self.onward = line + fields.onward
 
-    @property
-    def head(self) -> bytes:
-        """The head as it came."""
-        return self.line + self.fields.block
+
+class Request(msgspec.Struct):
+    """One request. A Struct, because there is one each time: it is made in 0.18 µs, a plain class in 0.29."""
+
+    head: Head
+    method: str
+    target: str
+    client: str
+    # Set when this address did not take the request and the router is asked again.
+    refused: Address | None = None
 
     @property
     def is_upgrade(self) -> bool:
         """Whether the client wants to speak WebSocket."""
-        # Nothing else: an `Upgrade: h2c`, which Java clients send with ordinary requests, is dropped.
-        return b"upgrade" in self.fields.connection and self.header("upgrade") == "websocket"
+        return self.head.is_upgrade
+
+    @property
+    def fields(self) -> Fields:
+        """The header lines: the same object for the same bytes, to remember findings by."""
+        return self.head.fields
 
     def header(self, name: str) -> str | None:
         """The value of the header, several of them joined by commas; None when there is none."""
-        return self.fields.get(name)
-
-    def may_keep_alive(self) -> bool:
-        """Whether the client wants to send another request on its connection."""
-        connection = self.fields.connection
-        return b"close" not in connection and (not self.is_http_10 or b"keep-alive" in connection)
+        return self.head.fields.get(name)
 
 
 class Response:
@@ -154,22 +176,23 @@ class Response:
         self.head = head if self.status == 101 else b"HTTP/1.1" + head[8 : line.end() - 2] + fields.onward
 
 
-def read_request(head: bytes, client: str) -> Request:
-    """The request that `head` (up to and with its empty line) holds; raises MalformedRequest."""
-    # RFC 9112 2.2: ignore an empty line before the request line.
-    head = head[2:] if head.startswith(b"\r\n") else head
+def read_head(head: bytes) -> Head:
+    """What `head` (a request's, up to and with its empty line) says; raises MalformedRequest."""
     at = head.find(b"\r\n")
+    if not at:
+        # RFC 9112 2.2: ignore an empty line before the request line.
+        head = head[2:]
+        at = head.find(b"\r\n")
     block = head[at:]
-    fields = _remember_fields(block) if len(block) < _MEMORABLE else _read_fields(block)
-    request = Request(head[:at], fields, client)
-    if request.is_http_10:
-        if fields.length == CHUNKED:
+    read = Head(head[:at], _remember_fields(block) if len(block) < MEMORABLE else _read_fields(block))
+    if read.is_http_10:
+        if read.length == CHUNKED:
             raise MalformedRequest("HTTP/1.0 knows no Transfer-Encoding.")
-    elif fields.get("host") is None:
+    elif read.fields.find(b"host") is None:
         raise MalformedRequest("The request has no Host header.")
-    if request.is_upgrade and (request.method != "GET" or fields.length or request.is_http_10):
+    if read.is_upgrade and (read.method != "GET" or read.length or read.is_http_10):
         raise MalformedRequest("A WebSocket starts with an HTTP/1.1 GET without a body.")
-    return request
+    return read
 
 
 def _read_fields(block: bytes) -> Fields:
@@ -191,10 +214,6 @@ _remember_fields = lru_cache(_REMEMBERED)(_read_fields)
 
 def read_response(head: bytes) -> Response:
     """The response that `head` holds; raises MalformedResponse. A HEAD's has no body, whatever it says."""
-    return _remember_response(head) if len(head) < _MEMORABLE else _read_response(head)
-
-
-def _read_response(head: bytes) -> Response:
     line = _status_line(head)
     if line is None:
         raise MalformedResponse("no HTTP/1.1 status line")
@@ -207,7 +226,9 @@ def _read_response(head: bytes) -> Response:
     return Response(head, line)
 
 
-_remember_response = lru_cache(_REMEMBERED)(_read_response)
+# Called by the protocols directly for what is shorter than MEMORABLE: a hit costs no Python frame.
+remember_head = lru_cache(_REMEMBERED)(read_head)
+remember_response = lru_cache(_REMEMBERED)(read_response)
 
 
 def without(block: bytes, names: frozenset[bytes] | set[bytes]) -> bytes:

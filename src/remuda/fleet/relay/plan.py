@@ -1,11 +1,13 @@
 """The words that the relay and its owner speak: where a request goes, and who is told about it.
 
-Plans are named tuples, not frozen dataclasses: a router makes one per request, and a frozen
-dataclass takes four times as long to make (1.1 µs against 0.27).
+Plans are Structs, not frozen dataclasses: a router makes one per request, and a frozen dataclass takes six
+times as long to make (1.1 µs against 0.18).
 """
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple, Protocol
+
+from msgspec import Struct
 
 from remuda.base.errors import RemudaError
 from remuda.fleet.relay.address import Address
@@ -14,7 +16,7 @@ from remuda.fleet.relay.head import Request
 Header = tuple[str, str]
 
 
-class Forward(NamedTuple):
+class Forward(Struct, frozen=True):
     """Relay the request to `address`.
 
     `target` replaces path and query, `host` the Host header. Each of `headers` is set: whatever the
@@ -27,7 +29,7 @@ class Forward(NamedTuple):
     host: str | None = None
 
 
-class Answer(NamedTuple):
+class Answer(Struct, frozen=True):
     """Answer here, without an upstream."""
 
     status: int
@@ -36,7 +38,7 @@ class Answer(NamedTuple):
     headers: Sequence[Header] = ()
 
 
-class Handle(NamedTuple):
+class Handle(Struct, frozen=True):
     """Collect the body (at most `max_body` bytes on the wire), then let `callback` answer.
 
     The callback is cancelled when the client leaves.

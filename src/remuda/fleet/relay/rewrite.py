@@ -19,22 +19,24 @@ def onward(request: Request, plan: Forward) -> bytes:
 
     An HTTP/1.0 request stays one, so that the upstream does not answer it in chunks.
     """
-    _, target, headers, host = plan
-    block = request.fields.onward
-    if request.is_upgrade:
+    head, target, headers, host = request.head, plan.target, plan.headers, plan.host
+    if target is None and host is None and not headers and not head.is_upgrade:
+        return head.onward
+    block = head.fields.onward
+    if head.is_upgrade:
         block = _with(block, _UPGRADE)
     if headers or host is not None:
         block = _set(block, tuple(headers) if host is None else (*headers, ("Host", host)))
     if target is None:
-        return request.line + block
-    return b"%b %b %b%b" % (request.method.encode(), _clean(target), request.line[-8:], block)
+        return head.line + block
+    return b"%b %b %b%b" % (head.method.encode(), _clean(target), head.line[-8:], block)
 
 
 def homeward(response: Response, request: Request, *, keep_alive: bool) -> bytes:
     """The response's head as the client gets it."""
     if not keep_alive:
         return _with(response.head, _CLOSE)
-    return _with(response.head, _KEEP_ALIVE) if request.is_http_10 else response.head
+    return _with(response.head, _KEEP_ALIVE) if request.head.is_http_10 else response.head
 
 
 def render(answer: Answer, request: Request | None, *, keep_alive: bool) -> bytes:
@@ -46,7 +48,7 @@ def render(answer: Answer, request: Request | None, *, keep_alive: bool) -> byte
     head.append(_lines(answer.headers))
     if not keep_alive:
         head.append(_CLOSE)
-    elif request is not None and request.is_http_10:
+    elif request is not None and request.head.is_http_10:
         head.append(_KEEP_ALIVE)
     head.append(b"\r\n")
     if status not in (204, 304) and (request is None or request.method != "HEAD"):

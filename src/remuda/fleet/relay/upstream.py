@@ -7,7 +7,15 @@ from remuda.base.errors import UpstreamUnavailable
 from remuda.fleet.relay.address import Address
 from remuda.fleet.relay.body import Body, MalformedBody, UntilClose, body_of
 from remuda.fleet.relay.errors import MalformedResponse
-from remuda.fleet.relay.head import END, MAX_HEAD, Request, Response, read_response
+from remuda.fleet.relay.head import (
+    END,
+    MAX_HEAD,
+    MEMORABLE,
+    Request,
+    Response,
+    read_response,
+    remember_response,
+)
 from remuda.fleet.relay.plan import Limits
 
 
@@ -35,6 +43,7 @@ class Upstream(asyncio.Protocol):
         "_keep_alive",
         "address",
         "idle_since",
+        "is_held",
         "is_paused",
         "is_reused",
         "owner",
@@ -49,21 +58,23 @@ class Upstream(asyncio.Protocol):
         self.address = address
         self.owner: Owner | None = None
         self.is_reused = False
+        self.is_held = False
         self.is_paused = False
         self.idle_since = 0.0
         self._body: Body | None = None
         self._buffer = b""
         self._keep_alive = False
 
-    def start(self, owner: Owner, data: bytes) -> None:
-        """Send a request's head and what is there of its body."""
-        self.owner = owner
-        self.transport.write(data)
-
     def drop(self) -> None:
         """Close at once, without telling the owner, who knows."""
         self.owner = None
         self.transport.abort()
+
+    def hold(self, *, hold: bool) -> None:
+        """Stop or go on reading."""
+        if hold != self.is_held and not self.transport.is_closing():
+            self.is_held = hold
+            (self.transport.pause_reading if hold else self.transport.resume_reading)()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
@@ -91,7 +102,7 @@ class Upstream(asyncio.Protocol):
             self._buffer = data
             return
         self._buffer = b""
-        response = read_response(data[:end])
+        response = remember_response(data[:end]) if end < MEMORABLE else read_response(data[:end])
         if response.status < 200:
             self._read_interim(owner, response, data[end:])
             return
@@ -110,7 +121,7 @@ class Upstream(asyncio.Protocol):
 
     def _read_interim(self, owner: Owner, response: Response, rest: bytes) -> None:
         if response.status != 101:
-            if not owner.request.is_http_10:
+            if not owner.request.head.is_http_10:
                 owner.respond_more(response.head)
             if rest:
                 self._read_head(owner, rest)
@@ -184,13 +195,14 @@ class Pool:
         idle = self._idle.get(upstream.address)
         if idle is None:
             idle = self._idle[upstream.address] = []
-        if len(idle) >= self._limits.pool_size or upstream.transport.is_closing():
+        if len(idle) >= self._limits.pool_size:
             upstream.transport.close()
             return
         upstream.is_reused = True
         upstream.idle_since = self.now
-        # It may be held back for a client that read slowly; an idle one must see the other side close.
-        upstream.transport.resume_reading()
+        if upstream.is_held:
+            # For a client that read slowly; an idle connection must see its other side close.
+            upstream.hold(hold=False)
         idle.append(upstream)
 
     def discard(self, upstream: Upstream) -> None:
