@@ -1,0 +1,115 @@
+"""What a view of the grid is made of. Pure; times are RFC 3339, and names are camel case in JSON."""
+
+from enum import StrEnum
+from typing import Any
+
+from msgspec import Struct
+
+from remuda.grid.model import State
+
+
+class Browser(Struct):
+    """A browser on a platform; an empty text means any."""
+
+    name: str
+    version: str
+    platform: str
+
+
+class Client(Struct, rename="camel"):
+    """Who uses a session, and when it was last heard of."""
+
+    host: str
+    user_agent: str
+    last_seen: str
+
+
+class SessionView(Struct, rename="camel", kw_only=True):
+    """A session, as a list shows it: what was asked for in the client's order, and what it got.
+
+    Its age is the seconds from its request to its end, or until now.
+    """
+
+    id: str
+    state: State
+    name: str
+    build: str
+    requested: list[Browser]
+    actual: Browser | None
+    client: Client
+    slot: str | None
+    orchestrator: str | None
+    queued_at: str | None
+    pending_at: str | None
+    alive_at: str | None
+    terminated_at: str | None
+    age: float
+
+
+class LogEntry(Struct):
+    """Something that happened to a session."""
+
+    id: str
+    time: str
+    component: str
+    level: str
+    code: str
+    meta: Any
+
+
+class SessionDetail(SessionView, rename="camel", kw_only=True):
+    """A session with all that is known of it; values that look secret are masked."""
+
+    requested_capabilities: Any
+    actual_capabilities: Any
+    log: list[LogEntry]
+
+
+class ActiveSessions(Struct):
+    """The sessions that have not ended, oldest first; the counts by state also hold those not shown."""
+
+    sessions: list[SessionView]
+    counts: dict[str, int]
+
+
+class SessionPage(Struct):
+    """Some sessions, and the cursor of the next page; null when this is the last."""
+
+    sessions: list[SessionView]
+    cursor: str | None
+
+
+class SlotState(StrEnum):
+    """Where a slot is: free to take, on its way back to that, or held by a session."""
+
+    AVAILABLE = "available"
+    RECLAIMED = "reclaimed"
+    HELD = "held"
+
+
+class SlotView(Struct):
+    """The right to start one node, and the session that holds it."""
+
+    id: str
+    state: SlotState
+    session: str | None
+
+
+class OrchestratorView(Struct, kw_only=True):
+    """An orchestrator, what it can start and who holds its slots.
+
+    The backlog counts sessions that have a slot and wait for their node to be scheduled, pending those
+    whose node is being scheduled.
+    """
+
+    id: str
+    type: str
+    alive: bool
+    platform: str
+    browsers: list[Browser]
+    slots: list[SlotView]
+    available: int
+    reclaimed: int
+    held: int
+    backlog: int
+    pending: int

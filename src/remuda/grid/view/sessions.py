@@ -1,0 +1,236 @@
+"""Sessions as a person wants to see them."""
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from remuda.base import clock
+from remuda.base.errors import SessionLost
+from remuda.base.ids import is_uuid
+from remuda.fleet.logbook import KEEP, Logbook
+from remuda.grid.model import State, state_of
+from remuda.grid.view.mask import clip, mask
+from remuda.grid.view.model import (
+    ActiveSessions,
+    Browser,
+    Client,
+    LogEntry,
+    SessionDetail,
+    SessionPage,
+    SessionView,
+)
+from remuda.keyspace import grid
+from remuda.store import Store
+
+MAX_SESSIONS = 500
+"""Sessions shown in full; beyond that they are only counted."""
+MAX_CAPABILITIES = 256 << 10
+"""Bytes of capabilities worth reading: they may carry whole extensions, and a list reads many of them."""
+MAX_SETS = 10
+"""Capability sets of one request that are shown."""
+
+Status = Mapping[str, str]
+
+
+class Asked(Struct, frozen=True):
+    """A session's capabilities, reduced to what a list shows."""
+
+    requested: list[Browser]
+    actual: Browser | None
+    name: str
+
+
+NOTHING_KNOWN = Asked([], None, "")
+
+
+class SessionsView:
+    """Reads sessions. Remembers the capabilities of the active ones: they are big and change only once."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._known: dict[str, Asked] = {}
+
+    async def active(self, *, limit: int = MAX_SESSIONS) -> ActiveSessions:
+        """The sessions that have not ended."""
+        statuses = await self._statuses(await self._store.smembers(grid.SESSIONS_ACTIVE()))
+        living = {each: status for each, status in statuses.items() if State.TERMINATED.stamp not in status}
+        counts = Counter({str(state): 0 for state in State if state is not State.TERMINATED})
+        counts.update(str(state_of(status)) for status in living.values())
+        shown = dict(sorted(living.items(), key=_requested_at)[:limit])
+        self._known = await self._asked(shown)
+        return ActiveSessions(await self._complete(shown, self._known), dict(counts))
+
+    async def terminated(self, *, cursor: str = "0", limit: int = 50) -> SessionPage:
+        """About so many ended sessions. The set has no order, so only each page for itself is sorted."""
+        while True:
+            cursor, ids = await self._store.send("SSCAN", grid.SESSIONS_TERMINATED(), cursor, "COUNT", limit)
+            if ids or cursor == "0":  # A scan may come back with nothing before it is through.
+                break
+        statuses = await self._statuses(ids)
+        shown = dict(sorted(statuses.items(), key=_requested_at, reverse=True))
+        sessions = await self._complete(shown, await self._asked(shown))
+        return SessionPage(sessions, None if cursor == "0" else cursor)
+
+    async def session(self, session: str) -> SessionDetail:
+        """All about one session; SessionLost when there is none."""
+        log = await self.log(session)
+        statuses = await self._statuses([session])
+        if not statuses:
+            raise SessionLost(f"There is no session {clip(session)!r}.")
+        texts = self._store.hmget(grid.SESSION_CAPABILITIES(session), "requested", "actual")
+        seen = (await self._complete(statuses, await self._asked(statuses)))[0]
+        requested, actual = (mask(_decode(text)) for text in await texts)
+        return SessionDetail(
+            **msgspec.structs.asdict(seen),
+            requested_capabilities=requested,
+            actual_capabilities=actual,
+            log=log,
+        )
+
+    async def log(self, session: str, *, after: str = "", limit: int = KEEP) -> list[LogEntry]:
+        """What happened to a session, oldest first; SessionLost when there is no such session."""
+        # Checked before it becomes part of a key: what is no id of ours is not worth a look either.
+        if not is_uuid(session):
+            raise SessionLost(f"There is no session {clip(session)!r}.")
+        exists = self._store.exists(grid.SESSION_STATUS(session))
+        entries = await Logbook(self._store, grid.SESSION_LOG(session)).read(after=after, limit=limit)
+        if not await exists:
+            raise SessionLost(f"There is no session {session!r}.")
+        return [_log_entry(number, fields) for number, fields in entries]
+
+    # Rounds of reading
+
+    async def _statuses(self, ids: Collection[str]) -> dict[str, Status]:
+        """The sessions that are (still) there, with the times of their states."""
+        replies = [(each, self._store.hgetall(grid.SESSION_STATUS(each))) for each in ids if is_uuid(each)]
+        statuses = {each: await reply for each, reply in replies}
+        return {each: status for each, status in statuses.items() if state_of(status) is not None}
+
+    async def _asked(self, ids: Collection[str]) -> dict[str, Asked]:
+        known = {each: self._known[each] for each in ids if each in self._known}
+        wanting = [each for each in ids if each not in known or known[each].actual is None]
+        fresh = await self._read_capabilities(wanting)
+        return {each: fresh.get(each) or known.get(each) or NOTHING_KNOWN for each in ids}
+
+    async def _read_capabilities(self, ids: Collection[str]) -> dict[str, Asked]:
+        keys = {each: grid.SESSION_CAPABILITIES(each) for each in ids}
+        lengths = [
+            (each, self._store.send("HSTRLEN", key, "requested"), self._store.send("HSTRLEN", key, "actual"))
+            for each, key in keys.items()
+        ]
+        small = [each for each, *sizes in lengths if sum([await size for size in sizes]) <= MAX_CAPABILITIES]
+        texts = [(each, self._store.hmget(keys[each], "requested", "actual")) for each in small]
+        return {each: _reduce(*(await pair)) for each, pair in texts}
+
+    async def _complete(
+        self, statuses: Mapping[str, Status], asked: Mapping[str, Asked]
+    ) -> list[SessionView]:
+        replies = [
+            (
+                each,
+                self._store.hmget(grid.SESSION_METADATA(each), "name", "build"),
+                self._store.hmget(grid.SESSION_DOWNSTREAM(each), "host", "userAgent", "lastSeen"),
+                self._store.get(grid.SESSION_SLOT(each)),
+                self._store.lrange(grid.SESSION_ORCHESTRATOR(each), 0, 0),
+            )
+            for each in statuses
+        ]
+        return [
+            _session(
+                each,
+                statuses[each],
+                asked=asked[each],
+                metadata=await metadata,
+                client=await client,
+                slot=await slot,
+                orchestrator=await orchestrator,
+            )
+            for each, metadata, client, slot, orchestrator in replies
+        ]
+
+
+# What was read, made presentable
+
+
+def _session(
+    session: str,
+    status: Status,
+    *,
+    asked: Asked,
+    metadata: Sequence[str | None],
+    client: Sequence[str | None],
+    slot: str | None,
+    orchestrator: Sequence[str],
+) -> SessionView:
+    name, build = (clip(each or "") for each in metadata)
+    return SessionView(
+        id=session,
+        state=state_of(status) or State.TERMINATED,
+        name=name or asked.name,
+        build=build,
+        requested=asked.requested,
+        actual=asked.actual,
+        client=Client(*(clip(each or "") for each in client)),
+        slot=slot,
+        orchestrator=orchestrator[0] if orchestrator else None,
+        queued_at=status.get(State.QUEUED.stamp),
+        pending_at=status.get(State.PENDING.stamp),
+        alive_at=status.get(State.ALIVE.stamp),
+        terminated_at=status.get(State.TERMINATED.stamp),
+        age=_age(status),
+    )
+
+
+def _requested_at(item: tuple[str, Status]) -> tuple[str, str]:
+    session, status = item
+    return status.get(State.QUEUED.stamp, ""), session  # Stamps of one form compare as text.
+
+
+def _age(status: Status) -> float:
+    try:
+        began = clock.parse_rfc3339(status[State.QUEUED.stamp])
+        ended = status.get(State.TERMINATED.stamp)
+        return max(0.0, round((clock.parse_rfc3339(ended) if ended else clock.now()) - began, 3))
+    except (KeyError, ValueError):
+        return 0.0  # Somebody else wrote it, in a form of theirs.
+
+
+def _reduce(requested: str | None, actual: str | None) -> Asked:
+    sets = _decode(requested)
+    wanted = [each for each in sets if isinstance(each, dict)] if isinstance(sets, list) else []
+    got = _decode(actual)
+    name = next((each["se:name"] for each in wanted if isinstance(each.get("se:name"), str)), "")
+    return Asked(
+        requested=[_browser(each) for each in wanted[:MAX_SETS]],
+        actual=_browser(got) if isinstance(got, dict) else None,
+        name=clip(name),
+    )
+
+
+def _browser(capabilities: Mapping[str, Any]) -> Browser:
+    values = (capabilities.get(name) for name in ("browserName", "browserVersion", "platformName"))
+    return Browser(*(clip(value) if isinstance(value, str) else "" for value in values))
+
+
+def _log_entry(number: str, fields: Mapping[str, str]) -> LogEntry:
+    written_ms = int(number.partition("-")[0])
+    return LogEntry(
+        id=number,
+        time=clock.rfc3339(written_ms / 1000),
+        component=fields.get("component", ""),
+        level=fields.get("level", ""),
+        code=fields.get("code", ""),
+        meta=mask(_decode(fields.get("meta"))),
+    )
+
+
+def _decode(text: str | None) -> Any:
+    if text is None:
+        return None
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return text  # The documents say "additional information": another writer may put plain words.
