@@ -1,0 +1,176 @@
+"""The herd in the words of Selenium Grid 4, whose `/status` many tools poll: one of its nodes is one of our
+orchestrators, its slots are ours."""
+
+import re
+from typing import Any
+
+from msgspec import Struct
+from starlette.requests import Request
+
+from remuda import __version__
+from remuda.grid.orchestrator.role import HEARTBEAT_TTL
+from remuda.grid.view import Browser, OrchestratorView, SessionView, SlotView, orchestrators
+from remuda.web.herd import Herd
+
+NEVER = "1970-01-01T00:00:00Z"
+_HOST = re.compile(r"[A-Za-z0-9.:\[\]-]{1,255}")
+
+Capabilities = dict[str, str]
+
+
+class OsInfo(Struct):
+    """Where a node's browsers run. Grid's fields; an orchestrator only knows the name."""
+
+    arch: str
+    name: str
+    version: str
+
+
+class SlotName(Struct, rename="camel"):
+    """A slot's id, with that of its node."""
+
+    host_id: str
+    id: str
+
+
+class SlotSession(Struct, rename="camel"):
+    """The session that holds a slot."""
+
+    capabilities: Capabilities
+    session_id: str
+    start: str
+    stereotype: Capabilities
+    uri: str
+
+
+class GridSlot(Struct, rename="camel"):
+    """A slot of a node."""
+
+    id: SlotName
+    last_started: str
+    session: SlotSession | None
+    stereotype: Capabilities
+
+
+class GridNode(Struct, rename="camel"):
+    """What Grid calls a node: an orchestrator."""
+
+    id: str
+    uri: str
+    max_sessions: int
+    os_info: OsInfo
+    heartbeat_period: int
+    availability: str
+    version: str
+    session_timeout: int
+    slots: list[GridSlot]
+
+
+class GridStatus(Struct):
+    """Whether sessions can be had, and where."""
+
+    ready: bool
+    message: str
+    nodes: list[GridNode]
+
+
+class GridStatusAnswer(Struct):
+    """The answer to `/status`."""
+
+    value: GridStatus
+
+
+class QueuedRequest(Struct, rename="camel"):
+    """A session that waits for a slot."""
+
+    capabilities: list[Capabilities]
+    request_id: str
+
+
+class QueueAnswer(Struct):
+    """The answer to `/se/grid/newsessionqueue/queue`."""
+
+    value: list[QueuedRequest]
+
+
+async def grid_status(herd: Herd, request: Request) -> GridStatusAnswer:
+    """`GET /status`."""
+    active = await herd.view.active()
+    found = await orchestrators(herd.store)
+    idle_ms = int((await herd.timeouts.read())["sessionTermination"] * 1000)
+    sessions = {session.id: session for session in active.sessions}
+    uri = front_door(request)
+    nodes = [_node(each, sessions, uri=uri, idle_ms=idle_ms) for each in found]
+    ready = any(each.alive for each in found)
+    message = "Selenium Grid ready." if ready else "Selenium Grid not ready."
+    return GridStatusAnswer(GridStatus(ready, message, nodes))
+
+
+async def grid_queue(herd: Herd, _request: Request) -> QueueAnswer:
+    """`GET /se/grid/newsessionqueue/queue`."""
+    active = await herd.view.active()
+    return QueueAnswer(
+        [
+            QueuedRequest([_capabilities(each, session.name) for each in session.requested], session.id)
+            for session in active.sessions
+            if session.slot is None and session.pending_at is None
+        ]
+    )
+
+
+def front_door(request: Request) -> str:
+    """The URL under which the client knows us: it came through a gateway, which passes that on."""
+    for name in ("x-forwarded-host", "host"):
+        host = request.headers.get(name, "")
+        if _HOST.fullmatch(host):
+            return f"http://{host}"
+    return "http://127.0.0.1"
+
+
+def _node(
+    orchestrator: OrchestratorView, sessions: dict[str, SessionView], *, uri: str, idle_ms: int
+) -> GridNode:
+    browsers = orchestrator.browsers
+    stereotype = _capabilities(browsers[0]) if browsers else {}
+    return GridNode(
+        id=orchestrator.id,
+        uri=uri,
+        max_sessions=len(orchestrator.slots),
+        os_info=OsInfo(arch="", name=orchestrator.platform, version=""),
+        heartbeat_period=HEARTBEAT_TTL * 1000,
+        availability="UP" if orchestrator.alive else "DOWN",
+        version=__version__,
+        session_timeout=idle_ms,
+        slots=[
+            _slot(slot, orchestrator.id, session=sessions.get(slot.session or ""), uri=uri, free=stereotype)
+            for slot in orchestrator.slots
+        ],
+    )
+
+
+def _slot(
+    slot: SlotView, node: str, *, session: SessionView | None, uri: str, free: Capabilities
+) -> GridSlot:
+    name = SlotName(node, slot.id)
+    if session is None:
+        return GridSlot(name, NEVER, None, free)
+    stereotype = _capabilities(session.actual) if session.actual else free
+    start = session.alive_at or session.queued_at or NEVER
+    holder = SlotSession(
+        capabilities=_capabilities(session.actual or Browser("", "", ""), session.name),
+        session_id=session.id,
+        start=start,
+        stereotype=stereotype,
+        uri=uri,
+    )
+    return GridSlot(name, start, holder, stereotype)
+
+
+def _capabilities(browser: Browser, name: str = "") -> dict[str, Any]:
+    named = {
+        "browserName": browser.name,
+        "browserVersion": browser.version,
+        "platformName": browser.platform,
+        "se:name": name,
+    }
+    return {key: value for key, value in named.items() if value}

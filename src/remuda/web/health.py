@@ -1,0 +1,42 @@
+"""What operators and their probes ask: does it live, and could a session be created?"""
+
+import asyncio
+
+from msgspec import Struct
+from starlette.requests import Request
+
+from remuda.base.errors import StoreUnavailable, Unavailable
+from remuda.grid.view import live_managers, orchestrators
+from remuda.web.herd import Herd
+
+# Probes are impatient: Kubernetes gives up after a second unless told otherwise.
+PATIENCE = 1.0
+
+
+class Health(Struct):
+    """A good state, in words."""
+
+    ready: bool
+    message: str
+
+
+async def healthz(_herd: Herd, _request: Request) -> Health:
+    """`GET /healthz`: this process lives."""
+    return Health(ready=True, message="This process lives.")
+
+
+async def readyz(herd: Herd, _request: Request) -> Health:
+    """`GET /readyz`: Redis answers, and a session could be created; Unavailable says what is missing."""
+    try:
+        async with asyncio.timeout(PATIENCE):
+            managers = await live_managers(herd.store)
+            found = await orchestrators(herd.store)
+    except TimeoutError:
+        raise StoreUnavailable from None
+    if not managers:
+        raise Unavailable("No manager runs, so nobody can create a session.")
+    if not any(each.alive for each in found):
+        raise Unavailable("No orchestrator runs, so no node can be started.")
+    if not any(each.alive and each.slots for each in found):
+        raise Unavailable("No orchestrator has a slot.")
+    return Health(ready=True, message="A session can be created.")

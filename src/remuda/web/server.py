@@ -1,0 +1,54 @@
+"""uvicorn inside a role: its steps are taken one by one, so that signals stay the process's business."""
+
+import asyncio
+import socket
+
+import uvicorn
+from starlette.types import ASGIApp
+
+# Longer than any gateway keeps a pooled connection: the side that reuses must be the first to close.
+KEEP_ALIVE = 75
+LAST_ANSWERS = 5
+BACKLOG = 1024
+
+
+class HttpServer:
+    """An ASGI application on a port of its own."""
+
+    def __init__(self, app: ASGIApp, *, host: str) -> None:
+        self._host = host
+        config = uvicorn.Config(
+            app,
+            http="httptools",
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            timeout_keep_alive=KEEP_ALIVE,
+            timeout_graceful_shutdown=LAST_ANSWERS,
+        )
+        config.load()
+        self._uvicorn = uvicorn.Server(config)
+        self._uvicorn.lifespan = config.lifespan_class(config)
+
+    async def start(self) -> str:
+        """Listens; the address as `host:port`."""
+        listener = socket.create_server((self._host, 0), backlog=BACKLOG)
+        listener.setblocking(False)
+        port = listener.getsockname()[1]
+        await self._uvicorn.startup(sockets=[listener])
+        return f"{self._host}:{port}"
+
+    async def serve(self) -> None:
+        """Keeps uvicorn's clock for the Date header, until it is cancelled."""
+        while True:
+            await self._uvicorn.on_tick(0)
+            await asyncio.sleep(1.0)
+
+    async def stop(self) -> None:
+        """Closes the port and waits for the answers under way."""
+        if self._uvicorn.started:
+            self._uvicorn.started = False
+            await self._uvicorn.shutdown()
