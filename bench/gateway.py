@@ -1,0 +1,87 @@
+"""The gateway against nginx, in front of the same upstream on this machine: `python -m bench.gateway`.
+
+Rounds are interleaved and only ratios of medians count, because the machine is never quiet. Both run as one
+process; the gateway is the real door with a directory in which nothing moves.
+"""
+
+import argparse
+import resource
+from statistics import median
+
+from bench.load import idle_websockets, latencies_ms, messages_per_second, requests_per_second
+from bench.peers import Field, Peer, field, rss
+from bench.report import Target, keep, print_table, print_targets, ratio, spread
+
+IDLE = 1000
+Samples = dict[str, dict[str, list[float]]]
+
+
+def main() -> None:
+    """Measure, print and keep."""
+    options = parse()
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    with field() as peers:
+        samples = measure(peers, options.rounds, options.seconds)
+        samples["idle websockets, MB"] = {peer.name: [idle_mb(peer)] for peer in (peers.nginx, peers.gateway)}
+    targets = judge(samples)
+    rows = [
+        [what, *(f"{name}: {spread(values)}" for name, values in of.items())] for what, of in samples.items()
+    ]
+    width = max(len(row) for row in rows)
+    print_table(["median [range]"] + [""] * (width - 1), [row + [""] * (width - len(row)) for row in rows])
+    print()
+    print_targets(targets)
+    print(f"\nkept in {keep('gateway', samples, targets)}")
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--seconds", type=int, default=2, help="of each measurement in a round")
+    return parser.parse_args()
+
+
+def measure(peers: Field, rounds: int, seconds: int) -> Samples:
+    """Every number of every round."""
+    rivals = (peers.nginx, peers.gateway)
+    samples: Samples = {
+        "requests/s": {peer.name: [] for peer in rivals},
+        "websocket messages/s": {peer.name: [] for peer in rivals},
+        "latency, ms": {peer.name: [] for peer in (peers.direct, *rivals)},
+    }
+    for peer in rivals:
+        requests_per_second(peer, 1)
+    for turn in range(rounds):
+        # Each goes first every other time.
+        for peer in rivals if turn % 2 else rivals[::-1]:
+            samples["requests/s"][peer.name].append(requests_per_second(peer, seconds))
+            samples["websocket messages/s"][peer.name].append(messages_per_second(peer, seconds))
+        for name, value in latencies_ms([peers.direct, *rivals], rounds=500 * seconds).items():
+            samples["latency, ms"][name].append(value)
+    return samples
+
+
+def idle_mb(peer: Peer) -> float:
+    """What the idle WebSockets cost the peer's process."""
+    before = rss(peer)
+    with idle_websockets(peer, IDLE):
+        return (rss(peer) - before) / 1e6
+
+
+def judge(samples: Samples) -> list[Target]:
+    """The numbers that must be reached."""
+    requests, messages = samples["requests/s"], samples["websocket messages/s"]
+    latency = samples["latency, ms"]
+    added = median(latency["gateway"]) - median(latency["direct"])
+    idle = samples["idle websockets, MB"]["gateway"][0]
+    return [
+        Target("requests/s, of nginx", ratio(requests["gateway"], requests["nginx"]), 0.8),
+        Target("added median latency", added, 0.15, "ms", is_ceiling=True),
+        Target("websocket messages/s, of nginx", ratio(messages["gateway"], messages["nginx"]), 0.8),
+        Target(f"{IDLE:,} idle websockets", idle, 10, "MB", is_ceiling=True),
+    ]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,66 @@
+"""What a measurement found: a table for people, JSON for comparing runs."""
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from statistics import median
+from typing import NamedTuple
+
+RESULTS = Path(__file__).parent / "results"
+
+
+class Target(NamedTuple):
+    """One number that must be reached."""
+
+    name: str
+    value: float
+    limit: float
+    unit: str = ""
+    is_ceiling: bool = False
+
+    @property
+    def is_reached(self) -> bool:
+        """Whether the number is on the right side of its limit."""
+        return self.value <= self.limit if self.is_ceiling else self.value >= self.limit
+
+
+def ratio(ours: Sequence[float], theirs: Sequence[float]) -> float:
+    """Our median over theirs: both ran on the same busy machine, so only this says something."""
+    return median(ours) / median(theirs)
+
+
+def spread(values: Sequence[float]) -> str:
+    """Median and range, for a table."""
+    return f"{median(values):,.4g} [{min(values):,.4g} to {max(values):,.4g}]"
+
+
+def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print the rows in columns as wide as they need."""
+    widths = [max(len(row[column]) for row in [header, *rows]) for column in range(len(header))]
+    for row in [header, *rows]:
+        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def print_targets(targets: Sequence[Target]) -> None:
+    """Print which numbers were reached."""
+    rows = [
+        [
+            target.name,
+            f"{target.value:.3g} {target.unit}".strip(),
+            f"{'at most' if target.is_ceiling else 'at least'} {target.limit:g} {target.unit}".strip(),
+            "reached" if target.is_reached else "MISSED",
+        ]
+        for target in targets
+    ]
+    print_table(["target", "measured", "wanted", ""], rows)
+
+
+def keep(name: str, samples: object, targets: Sequence[Target]) -> Path:
+    """Write the numbers down; returns the file."""
+    RESULTS.mkdir(exist_ok=True)
+    path = RESULTS / f"{name}.json"
+    found = [{**target._asdict(), "is_reached": target.is_reached} for target in targets]
+    taken_at = datetime.now(UTC).isoformat(timespec="seconds")
+    path.write_text(json.dumps({"taken_at": taken_at, "targets": found, "samples": samples}, indent=2) + "\n")
+    return path
