@@ -5,9 +5,14 @@ import ctypes
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable
+from contextlib import suppress
+
+import psutil
 
 _PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
 # Loaded before any fork: between fork and exec nothing may import or allocate much.
 _libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
 
@@ -27,6 +32,40 @@ def die_with_parent(signum: signal.Signals = signal.SIGTERM) -> Callable[[], Non
             os.kill(os.getpid(), signal.SIGKILL)
 
     return ask_kernel
+
+
+def adopt_orphans() -> None:
+    """From now on this process becomes the parent of descendants whose own parent dies, instead of init.
+
+    So none of them can escape `kill_descendants`, and none stays a zombie where there is no real init.
+    """
+    if _libc is not None:
+        _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def kill_descendants(timeout: float) -> bool:
+    """Kills everything below this process and waits until it is gone; False if some of it is not. Blocks."""
+    this = psutil.Process()
+    deadline = time.monotonic() + timeout
+    while time.monotonic() < deadline:
+        for descendant in this.children(recursive=True):
+            with suppress(psutil.NoSuchProcess):
+                descendant.kill()
+        # Each that is reaped may leave children to us, which are killed in the next round.
+        if _reap_all():
+            return True
+        time.sleep(0.001)
+    return False
+
+
+def _reap_all() -> bool:
+    """Reaps every child that has ended; whether there is none left at all."""
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        return True
+    return False
 
 
 async def until_readable(descriptor: int) -> None:

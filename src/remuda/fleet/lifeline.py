@@ -66,6 +66,10 @@ class Tether:
         """Whether the child said that it is ready; False when it ended before."""
         return await asyncio.get_running_loop().sock_recv(self._ours, len(_READY)) == _READY
 
-    def close(self) -> None:
-        """Lets go: whoever still holds the other end leaves."""
+    async def release(self) -> None:
+        """Lets go, whereupon everybody who holds the other end leaves; waits until the last one has."""
+        self._theirs.close()
+        self._ours.shutdown(socket.SHUT_WR)
+        while await asyncio.get_running_loop().sock_recv(self._ours, 1024):
+            pass
         self._ours.close()

@@ -304,7 +304,7 @@ ORCHESTRATOR_PENDING = Key(
 ORCHESTRATOR_HOLDERS = Key(
     "remuda:orchestrator:{orchestrator}:holders",
     HashName,
-    meaning="Which session holds each taken slot, so that lost slots are found without looking at every session",
+    meaning="Which session holds each taken slot, so that lost ones are found without asking every session",
     writer="grid/slots",
     lifetime=_EMPTIED,
     fields={"<slot-id>": "session id"},

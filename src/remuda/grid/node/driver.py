@@ -1,5 +1,5 @@
-"""The driver's process: started in a directory and process group of its own, asked over HTTP, and at the
-end gone with everything that it started."""
+"""The driver's process: started in a directory of its own, asked over HTTP, and at the end gone with
+everything that it started."""
 
 import asyncio
 import http.client
@@ -9,7 +9,6 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +16,16 @@ import msgspec
 
 from remuda.base.errors import DriverUnavailable
 from remuda.base.ids import NodeId
-from remuda.base.processes import die_with_parent, until_readable
+from remuda.base.log import get_logger
+from remuda.base.processes import adopt_orphans, die_with_parent, kill_descendants, until_readable
 from remuda.fleet.relay import Address
 from remuda.grid.browsers import Browser
-from remuda.grid.node.leftovers import MARK, kill_leftovers
+from remuda.grid.node.leftovers import MARK
 
 _STARTED = re.compile(rb"started successfully on port (\d+)")
-EXIT_GRACE = 2.0
+KILL_TIMEOUT = 10.0
+
+log = get_logger(__name__)
 
 
 class Driver:
@@ -43,6 +45,7 @@ class Driver:
 
     async def start(self, *, timeout: float) -> None:
         """Starts the driver and waits until it listens."""
+        adopt_orphans()
         try:
             with self._log.open("wb") as output:
                 self._process = subprocess.Popen(
@@ -51,7 +54,6 @@ class Driver:
                     stdout=output,
                     stderr=output,
                     env={**os.environ, "TMPDIR": str(self._directory), MARK: self._node},
-                    # A process group of its own, so that driver and browser can be ended together.
                     start_new_session=True,
                     preexec_fn=die_with_parent(signal.SIGKILL),
                 )
@@ -94,14 +96,9 @@ class Driver:
         await asyncio.shield(asyncio.to_thread(self._stop))
 
     def _stop(self) -> None:
-        process = self._process
-        if process is not None:
-            _signal_group(process.pid, signal.SIGTERM)
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(EXIT_GRACE)
-            _signal_group(process.pid, signal.SIGKILL)
-            process.wait()
-        kill_leftovers(self._node)
+        # Killed, not asked: the profile is thrown away, so there is nothing to save, and the next waits.
+        if not kill_descendants(KILL_TIMEOUT):
+            log.error("browser does not die", node=self._node)
         shutil.rmtree(self._directory, ignore_errors=True)
 
     # Its protocol
@@ -135,10 +132,3 @@ class Driver:
             raise DriverUnavailable(value["message"])
         except (msgspec.DecodeError, KeyError, TypeError) as error:
             raise DriverUnavailable(f"The driver's answer makes no sense: {body[:200]!r}") from error
-
-
-def _signal_group(group: int, signum: signal.Signals) -> None:
-    try:
-        os.killpg(group, signum)
-    except (ProcessLookupError, PermissionError):
-        return

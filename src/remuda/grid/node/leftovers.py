@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -23,14 +22,9 @@ def node_name() -> NodeId:
     return NodeId(f"remuda-{os.getpid()}-{new_id()[:8]}")
 
 
-def kill_leftovers(node: NodeId) -> int:
-    """Kills every process that this node started and waits for their end; how many there were."""
-    return _kill(lambda name: name == node)
-
-
 def clear_orphans() -> int:
     """Kills the processes and removes the directories of nodes that are no more; how many processes."""
-    killed = _kill(_is_orphaned)
+    killed = _kill_orphans()
     for directory in Path(tempfile.gettempdir()).glob("remuda-*-*"):
         if _is_orphaned(directory.name):
             shutil.rmtree(directory, ignore_errors=True)
@@ -42,11 +36,11 @@ def _is_orphaned(name: str) -> bool:
     return match is not None and not psutil.pid_exists(int(match[1]))
 
 
-def _kill(is_meant: Callable[[str], bool]) -> int:
+def _kill_orphans() -> int:
     killed = []
     for process in psutil.process_iter():
         try:
-            if is_meant(process.environ().get(MARK, "")):
+            if _is_orphaned(process.environ().get(MARK, "")):
                 process.kill()
                 killed.append(process)
         except (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):

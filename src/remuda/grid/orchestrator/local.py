@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -69,8 +70,10 @@ class NodeProcess:
         await asyncio.to_thread(clear_orphans)
 
     def _signal(self, signum: signal.Signals) -> None:
-        if not self.gone.is_set():
-            signal.pidfd_send_signal(self._pidfd, signum)
+        # It may have died just now, without our having heard of it yet.
+        with suppress(ProcessLookupError):
+            if not self.gone.is_set():
+                signal.pidfd_send_signal(self._pidfd, signum)
 
 
 class LocalProvisioner:
@@ -87,6 +90,7 @@ class LocalProvisioner:
         self._orders: socket.socket | None = None
         self._nursery: subprocess.Popen[bytes] | None = None
         self._one_birth_at_a_time = asyncio.Lock()
+        self._is_stopping = False
         self._watchers: set[asyncio.Task[None]] = set()
         self._on_gone: OnGone = lambda session: None
 
@@ -124,9 +128,10 @@ class LocalProvisioner:
         self._orders = ours
 
     async def stop(self) -> None:
+        self._is_stopping = True
+        await asyncio.gather(*(node.end() for node in list(self._nodes)))
         for watcher in list(self._watchers):
             watcher.cancel()
-        await asyncio.gather(*(node.end() for node in list(self._nodes)))
         if self._orders is not None:
             self._orders.close()
         if self._nursery is not None:
@@ -151,7 +156,7 @@ class LocalProvisioner:
 
     def _refill(self) -> None:
         """Brings the warm nodes up to their number, in the background."""
-        missing = self._config.warm - len(self._warm)
+        missing = 0 if self._is_stopping else self._config.warm - len(self._warm)
         for _ in range(missing):
             self._spawn(self._add_warm(), "warm a node")
 

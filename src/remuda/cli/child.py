@@ -1,0 +1,117 @@
+"""A process of the herd that is kept running: started, watched, restarted when it dies, ended at the end."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+
+from remuda.base import clock
+from remuda.base.log import get_logger
+from remuda.base.processes import until_readable
+from remuda.fleet.lifeline import Tether
+
+log = get_logger(__name__)
+
+FIRST_PAUSE = 0.2
+LAST_PAUSE = 10.0
+GOOD_LIFE = 30.0
+"""A process that lived this long has not failed to start: its restarts begin anew."""
+
+
+class StartFailed(Exception):
+    """A process ended before it was ready; it has said why on standard error."""
+
+
+class Child:
+    """One process with one or more roles."""
+
+    def __init__(
+        self, roles: Sequence[str], environ: Mapping[str, str], *, inherit: Sequence[int] = ()
+    ) -> None:
+        self.roles = list(roles)
+        self.ready = asyncio.Event()
+        self._environ = dict(environ)
+        self._inherit = list(inherit)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._tether = Tether()
+        # Nodes of an earlier life hold on to its tether: letting it go would end their sessions.
+        self._old_tethers: list[Tether] = []
+
+    def __str__(self) -> str:
+        return " + ".join(self.roles)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid if self._process else 0
+
+    async def keep_running(self) -> None:
+        """Starts the process and starts it again whenever it dies; StartFailed if it never got ready."""
+        pause = FIRST_PAUSE
+        while True:
+            began = clock.monotonic()
+            self._start()
+            await self._live_once()
+            if not self.ready.is_set():
+                raise StartFailed
+            log.error(
+                "process died", roles=str(self), status=self._process.returncode if self._process else None
+            )
+            pause = FIRST_PAUSE if clock.monotonic() - began > GOOD_LIFE else min(pause * 2, LAST_PAUSE)
+            await asyncio.sleep(pause)
+
+    async def _live_once(self) -> None:
+        """Waits for the end of the process, and says when it is ready."""
+        # Both at once: a node that holds on to the lifeline would hide its parent's early death.
+        readiness = asyncio.create_task(self._hear_ready(), name=f"readiness of {self}")
+        try:
+            await self._ended()
+        finally:
+            readiness.cancel()
+
+    async def _hear_ready(self) -> None:
+        if await self._tether.wait_ready():
+            self.ready.set()
+
+    def _start(self) -> None:
+        if self._process is not None:
+            self._old_tethers.append(self._tether)
+            self._tether = Tether()
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "remuda.cli.main", "run", *self.roles],
+            env={**os.environ, **self._environ, **self._tether.environ},
+            stdin=subprocess.DEVNULL,
+            pass_fds=[self._tether.descriptor, *self._inherit],
+            # Ctrl-C reaches only the herd's first process, which ends the others in order.
+            start_new_session=True,
+        )
+        self._tether.handed_over()
+
+    async def _ended(self) -> None:
+        assert self._process is not None
+        pidfd = os.pidfd_open(self._process.pid)
+        try:
+            await until_readable(pidfd)
+        finally:
+            os.close(pidfd)
+        self._process.wait()
+
+    async def stop(self, hurry: asyncio.Event) -> None:
+        """Asks the process to leave and waits for it; kills it when there is hurry."""
+        process = self._process
+        if process is None or process.poll() is not None:
+            return
+        process.send_signal(signal.SIGTERM)
+        ended = asyncio.create_task(self._ended(), name=f"end of {self}")
+        hurried = asyncio.create_task(hurry.wait(), name="hurry")
+        await asyncio.wait([ended, hurried], return_when=asyncio.FIRST_COMPLETED)
+        if process.poll() is None:
+            process.kill()
+        await ended
+        hurried.cancel()
+
+    async def release(self) -> None:
+        """Lets go of the tethers and waits until everybody who held on to them has left."""
+        for tether in (self._tether, *self._old_tethers):
+            await tether.release()

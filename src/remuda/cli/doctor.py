@@ -1,0 +1,33 @@
+"""`remuda doctor`: what this machine has, what it lacks, and what to do about it."""
+
+import asyncio
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from remuda.base.config import Config
+from remuda.ops.doctor import Check, State, examine
+
+_LOOK = {State.OK: ("✓", "green"), State.WARN: ("!", "yellow"), State.FAIL: ("✗", "red")}
+
+
+def show_doctor(config: Config) -> int:
+    """Prints every check; the exit status is 1 if a herd could not run here."""
+    checks = asyncio.run(examine(config))
+    console = Console()
+    table = Table.grid(padding=(0, 2))
+    for _ in range(3):
+        table.add_column(overflow="fold")
+    for check in checks:
+        table.add_row(*_row(check))
+    console.print(table)
+    return 1 if any(check.state is State.FAIL for check in checks) else 0
+
+
+def _row(check: Check) -> tuple[Text, Text, Text]:
+    mark, colour = _LOOK[check.state]
+    found = Text(check.found)
+    if check.advice:
+        found.append(f"\n→ {check.advice}", style=colour)
+    return Text(mark, style=colour), Text(check.name, style="bold"), found

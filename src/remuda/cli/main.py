@@ -1,0 +1,161 @@
+"""The command `remuda`. Every command imports what it needs when it runs, so that `--help` is instant."""
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from remuda import __version__
+from remuda.base.errors import RemudaError
+
+app = typer.Typer(
+    name="remuda",
+    help="A self-hosted herd of browsers: WebDriver, Playwright and web archives behind one port.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+Host = Annotated[str | None, typer.Option("--host", help="Address to listen on (default 127.0.0.1).")]
+Port = Annotated[
+    int | None, typer.Option("--port", help="Port to listen on (default 4444; 0 takes a free one).")
+]
+Data = Annotated[Path | None, typer.Option("--data", help="Directory for all state (default ./.remuda).")]
+Redis = Annotated[str | None, typer.Option("--redis", help="Redis to use instead of the embedded one.")]
+Slots = Annotated[int | None, typer.Option("--slots", help="Sessions at the same time (default: CPU cores).")]
+Warm = Annotated[int | None, typer.Option("--warm", help="Nodes kept waiting with a started driver.")]
+Insecure = Annotated[bool | None, typer.Option("--insecure", help="Listen beyond loopback without a token.")]
+ConfigFile = Annotated[Path | None, typer.Option("--config", help="Config file (default ./remuda.toml).")]
+Verbose = Annotated[int, typer.Option("--verbose", "-v", count=True, help="Log more; twice for everything.")]
+
+
+@app.callback(invoke_without_command=True)
+def _root(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
+) -> None:
+    if version:
+        print(f"remuda {__version__}")
+        raise typer.Exit
+
+
+@app.command()
+def up(
+    host: Host = None,
+    port: Port = None,
+    data: Data = None,
+    redis: Redis = None,
+    slots: Slots = None,
+    warm: Warm = None,
+    insecure: Insecure = None,
+    config: ConfigFile = None,
+    verbose: Verbose = 0,
+) -> None:
+    """Run the whole herd on this machine."""
+    from remuda.cli.up import run_herd
+
+    run_herd(
+        _load(
+            config,
+            verbose,
+            host=host,
+            port=port,
+            data=data,
+            redis=redis,
+            slots=slots,
+            warm=warm,
+            insecure=insecure,
+        )
+    )
+
+
+@app.command()
+def run(
+    roles: Annotated[list[str], typer.Argument(help="gateway, manager, orchestrator, api: one or more.")],
+    host: Host = None,
+    port: Port = None,
+    data: Data = None,
+    redis: Redis = None,
+    slots: Slots = None,
+    warm: Warm = None,
+    insecure: Insecure = None,
+    config: ConfigFile = None,
+    verbose: Verbose = 0,
+) -> None:
+    """Run one role, or several in one process."""
+    from remuda.cli.run import run_roles
+
+    settings = _load(
+        config,
+        verbose,
+        host=host,
+        port=port,
+        data=data,
+        redis=redis,
+        slots=slots,
+        warm=warm,
+        insecure=insecure,
+    )
+    run_roles(roles, settings)
+
+
+@app.command()
+def doctor(
+    host: Host = None,
+    port: Port = None,
+    data: Data = None,
+    redis: Redis = None,
+    config: ConfigFile = None,
+) -> None:
+    """Look at this machine and say what a herd would miss."""
+    from remuda.cli.doctor import show_doctor
+
+    raise typer.Exit(show_doctor(_load(config, 0, host=host, port=port, data=data, redis=redis)))
+
+
+@app.command()
+def status(
+    url: Annotated[str, typer.Option("--url", help="The herd's front door.")] = "",
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Keep showing it.")] = False,
+    config: ConfigFile = None,
+) -> None:
+    """Show slots, sessions and roles of a running herd."""
+    from remuda.cli.status import show_status
+
+    settings = _load(config, 0)
+    raise typer.Exit(show_status(url or f"http://{settings.host}:{settings.port}", watch=watch))
+
+
+@app.command()
+def keys(
+    pattern: Annotated[str | None, typer.Argument(help="A key's name, or a piece of its pattern.")] = None,
+    room: Annotated[str | None, typer.Option("--room", help="Only the keys of this room.")] = None,
+) -> None:
+    """Show every Redis key that Remuda uses, and what it means."""
+    from remuda.keyspace.page import render_lines
+
+    for line in render_lines(room, pattern):
+        print(line)
+
+
+def _load(file: Path | None, verbose: int, **flags: Any) -> Any:
+    from remuda.base.config import load_config
+
+    if verbose:
+        flags["log_level"] = "info" if verbose == 1 else "debug"
+    return load_config(flags, file=file)
+
+
+def main() -> None:
+    """The entry point: an expected error is one line on standard error and status 1."""
+    try:
+        app()
+    except RemudaError as error:
+        sys.exit(f"remuda: {error.message}")
+    except BrokenPipeError:  # As in `remuda keys | head`.
+        sys.exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,81 @@
+"""`remuda run`: one process with one or more roles in it."""
+
+import asyncio
+import os
+import socket
+from collections.abc import Callable, Mapping, Sequence
+
+import uvloop
+
+from remuda.base.config import Config
+from remuda.base.errors import Misconfigured
+from remuda.base.log import configure_logs, get_logger
+from remuda.fleet.lifeline import Lifeline
+from remuda.fleet.role import Life, Role, install_signals
+from remuda.store import Store
+
+log = get_logger(__name__)
+
+LISTENER = "REMUDA_LISTENER"
+"""Where a parent hands the gateway its listening socket, so that a restart refuses nobody."""
+
+
+def _gateway(store: Store, config: Config) -> Role:
+    from remuda.gateway.role import Gateway
+
+    inherited = os.environ.get(LISTENER)
+    return Gateway(store, config, socket.socket(fileno=int(inherited)) if inherited else None)
+
+
+def _manager(store: Store, config: Config) -> Role:
+    from remuda.grid.manager import Manager
+
+    return Manager(store)
+
+
+def _orchestrator(store: Store, config: Config) -> Role:
+    from remuda.grid.orchestrator.local import LocalProvisioner
+    from remuda.grid.orchestrator.role import Orchestrator, keep_id
+
+    return Orchestrator(
+        store,
+        LocalProvisioner(config, redis_url=config.redis),
+        orchestrator_id=keep_id(config.data / "orchestrator-id"),
+        slots=config.slots or os.cpu_count() or 1,
+    )
+
+
+def _api(store: Store, config: Config) -> Role:
+    from remuda.web.api import Api
+
+    return Api(store)
+
+
+ROLES: Mapping[str, Callable[[Store, Config], Role]] = {
+    "gateway": _gateway,
+    "manager": _manager,
+    "orchestrator": _orchestrator,
+    "api": _api,
+}
+
+
+def run_roles(names: Sequence[str], config: Config) -> None:
+    """Runs these roles until a signal, or the end of the herd that started this process."""
+    for name in names:
+        if name not in ROLES:
+            raise Misconfigured(f"There is no role {name!r}; there are {', '.join(ROLES)}")
+    if not config.redis:
+        raise Misconfigured("A role needs to know its Redis: --redis URL or REMUDA_REDIS")
+    configure_logs(level=config.log_level, form=config.log_format, role="+".join(names), pid=os.getpid())
+    uvloop.run(_live(names, config))
+
+
+async def _live(names: Sequence[str], config: Config) -> None:
+    async with Store(config.redis, prefix=config.prefix, name="+".join(names)) as store:
+        life = Life(store, [ROLES[name](store, config) for name in names])
+        install_signals(life)
+        lifeline = Lifeline.from_environ()
+        if lifeline is not None:
+            lifeline.watch(life.ask_stop)
+        await life.run(lifeline)
+        await asyncio.sleep(0)

@@ -1,0 +1,149 @@
+"""`remuda up`: the whole herd on one machine, in as few processes as keep the gateway fast.
+
+This process only watches over the others: Redis, the gateway, and one for manager, orchestrator and API.
+It holds the public port, so that a gateway that has to be restarted refuses nobody, and a tether to
+each child, so that nothing outlives it, whatever happens to it.
+"""
+
+import asyncio
+import fcntl
+import os
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import uvloop
+
+from remuda.base.config import Config
+from remuda.base.errors import Misconfigured
+from remuda.base.ids import new_id
+from remuda.base.log import configure_logs, get_logger, redact
+from remuda.cli.child import Child, StartFailed
+from remuda.cli.run import LISTENER
+from remuda.fleet.relay import Address
+from remuda.gateway.role import listen
+from remuda.store.embedded import embedded_redis
+
+log = get_logger(__name__)
+
+HERD = "REMUDA_HERD"
+"""Carried in the environment of everything that the herd starts, so that nothing of it can get lost."""
+CONTROL_ROLES = ("manager", "orchestrator", "api")
+LAST_GRACE = 10.0
+
+
+def run_herd(config: Config) -> None:
+    """Runs the herd until SIGTERM or Ctrl-C; a second one ends it at once."""
+    configure_logs(level=config.log_level, form=config.log_format, role="up", pid=os.getpid())
+    os.environ[HERD] = new_id()
+    with _own_data(config.data), listen(config) as listener:
+        try:
+            uvloop.run(_live(config, listener))
+        except* StartFailed:
+            sys.exit(1)
+        finally:
+            _kill_strays()
+
+
+@contextmanager
+def _own_data(directory: Path) -> Iterator[None]:
+    """Keeps the data directory to this herd; Misconfigured when it is in use or cannot be written."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        lock = (directory / "lock").open("a+")
+    except OSError as error:
+        raise Misconfigured(f"The data directory {directory} cannot be used: {error.strerror}") from error
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            lock.seek(0)
+            raise Misconfigured(f"Another herd (pid {lock.read() or '?'}) uses {directory} already") from None
+        lock.truncate(0)
+        lock.write(str(os.getpid()))
+        lock.flush()
+        yield
+
+
+async def _live(config: Config, listener: socket.socket) -> None:
+    stop_asked, hurry = asyncio.Event(), asyncio.Event()
+    for signum in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(
+            signum, lambda: (hurry if stop_asked.is_set() else stop_asked).set()
+        )
+    async with _redis(config) as redis_url:
+        children = _children(replace(config, redis=redis_url), listener)
+        announcing = asyncio.create_task(_announce(children, listener), name="announce")
+        try:
+            await _watch_over(children, stop_asked)
+        finally:
+            announcing.cancel()
+            await asyncio.gather(*(child.stop(hurry) for child in children))
+            await _release(children)
+
+
+@asynccontextmanager
+async def _redis(config: Config) -> AsyncIterator[str]:
+    if config.redis:
+        _say("redis", redact(config.redis))
+        yield config.redis
+        return
+    async with embedded_redis(config.data / "redis") as url:
+        _say("redis", f"embedded, keeps its data in {config.data / 'redis'}")
+        yield url
+
+
+def _children(config: Config, listener: socket.socket) -> list[Child]:
+    descriptor = listener.fileno()
+    gateway_environ = {**config.environ(), LISTENER: str(descriptor)}
+    return [
+        Child(CONTROL_ROLES, config.environ()),
+        Child(["gateway"], gateway_environ, inherit=[descriptor]),
+    ]
+
+
+async def _announce(children: Sequence[Child], listener: socket.socket) -> None:
+    """Says what is started and, once a session can be created, so."""
+    for child in children:
+        await child.ready.wait()
+        _say(str(child), f"pid {child.pid}")
+    _say("url", f"http://{Address(*listener.getsockname()[:2])}")
+    print("ready", flush=True)
+
+
+async def _watch_over(children: Sequence[Child], stop_asked: asyncio.Event) -> None:
+    """Keeps the children running until a stop is asked for."""
+    async with asyncio.TaskGroup() as group:
+        keepers = [group.create_task(child.keep_running(), name=f"keep {child}") for child in children]
+        await stop_asked.wait()
+        for keeper in keepers:
+            keeper.cancel()
+
+
+async def _release(children: Sequence[Child]) -> None:
+    try:
+        async with asyncio.timeout(LAST_GRACE):
+            for child in children:
+                await child.release()
+    except TimeoutError:
+        log.warning("some processes do not leave by themselves")
+
+
+def _kill_strays() -> None:
+    """Kills whatever carries the herd's mark: there should be nothing left."""
+    for process in psutil.process_iter():
+        try:
+            if process.pid != os.getpid() and process.environ().get(HERD) == os.environ[HERD]:
+                log.warning("stray killed", pid=process.pid, name=process.name())
+                process.kill()
+        except (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
+            continue
+
+
+def _say(what: str, detail: str) -> None:
+    print(f"{what:<30} {detail}", flush=True)
