@@ -33,14 +33,20 @@ def binary_of(engine: str) -> Path:
 
 
 class Server:
-    """One Redis server on a unix socket, and on a TCP port if it is given one."""
+    """One Redis server on a unix socket, and on a TCP port if told to; with a config, a Sentinel."""
 
-    def __init__(self, directory: Path, *options: str, engine: str = EMBEDDED) -> None:
+    def __init__(
+        self, directory: Path, *options: str, engine: str = EMBEDDED, sentinel_config: str = ""
+    ) -> None:
         self.directory = directory
         self.socket = directory / "redis.sock"
         self.url = f"unix://{self.socket}"
         self._binary = binary_of(engine)
         self._options = options
+        self._config: tuple[str, ...] = ()
+        if sentinel_config:
+            (directory / "sentinel.conf").write_text(sentinel_config)
+            self._config = (str(directory / "sentinel.conf"), "--sentinel")
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -53,7 +59,7 @@ class Server:
         own = ("--port", "0", "--unixsocket", str(self.socket), "--dir", str(self.directory), "--save", "")
         with (self.directory / "redis.log").open("ab") as log:
             self._process = subprocess.Popen(
-                ["redis-server", *own, *self._options],
+                ["redis-server", *self._config, *own, *self._options],
                 executable=self._binary,
                 stdout=log,
                 stderr=log,
@@ -87,11 +93,11 @@ class Server:
 
 
 @contextmanager
-def server(*options: str, engine: str = EMBEDDED) -> Iterator[Server]:
+def server(*options: str, engine: str = EMBEDDED, sentinel_config: str = "") -> Iterator[Server]:
     """A running server of its own for one test."""
     # Not pytest's tmp_path: a socket's path has to be short.
     with tempfile.TemporaryDirectory(prefix="remuda-test-") as directory:
-        running = Server(Path(directory), *options, engine=engine)
+        running = Server(Path(directory), *options, engine=engine, sentinel_config=sentinel_config)
         try:
             yield running.start()
         finally:

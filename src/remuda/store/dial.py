@@ -29,11 +29,15 @@ async def _open(url: StoreUrl, make_wire: Callable[[], Wire]) -> Wire:
 
 async def _find_master(url: StoreUrl) -> tuple[str, int]:
     # Only here, since redis-py is large and most fleets have no Sentinel.
+    import redis.asyncio.retry
     import redis.asyncio.sentinel
+    import redis.backoff
     import redis.exceptions
 
-    options: Any = {"socket_timeout": 1.0, "socket_connect_timeout": 1.0}
-    sentinel: Any = redis.asyncio.sentinel.Sentinel(url.hosts, **options)  # type: ignore[no-untyped-call]
+    # No retries: rather than knock at a dead Sentinel again, ask the next.
+    retry = redis.asyncio.retry.Retry(redis.backoff.NoBackoff(), 0)
+    options: Any = {"socket_timeout": 1.0, "socket_connect_timeout": 1.0, "retry": retry}
+    sentinel: Any = redis.asyncio.sentinel.Sentinel(url.hosts, sentinel_kwargs=options)  # type: ignore[no-untyped-call]
     try:
         host, port = await sentinel.discover_master(url.service)
         return host, port
