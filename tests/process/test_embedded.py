@@ -35,10 +35,8 @@ asyncio.run(main())
 
 async def pid_of(url: str) -> int:
     async with Store(url) as store:
-        fields = dict(
-            line.split(":", 1) for line in (await store.send("INFO", "server")).split() if ":" in line
-        )
-        return int(fields["process_id"])
+        (pid,) = re.findall(r"process_id:(\d+)", await store.send("INFO", "server"))
+        return int(pid)
 
 
 def is_gone(pid: int) -> bool:
