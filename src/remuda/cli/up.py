@@ -21,12 +21,12 @@ import uvloop
 
 from remuda.base.config import Config
 from remuda.base.errors import Misconfigured
+from remuda.base.hosts import host_port
 from remuda.base.ids import new_id
 from remuda.base.log import configure_logs, get_logger, redact
 from remuda.cli.child import Child, StartFailed
 from remuda.cli.run import LISTENER
-from remuda.fleet.relay import Address
-from remuda.gateway.role import listen
+from remuda.gateway.listener import listen
 from remuda.store.embedded import embedded_redis
 
 log = get_logger(__name__)
@@ -112,7 +112,7 @@ async def _announce(children: Sequence[Child], listener: socket.socket) -> None:
     for child in children:
         await child.ready.wait()
         _say(str(child), f"pid {child.pid}")
-    _say("url", f"http://{Address(*listener.getsockname()[:2])}")
+    _say("url", f"http://{host_port(*listener.getsockname()[:2])}")
     print("ready", flush=True)
 
 

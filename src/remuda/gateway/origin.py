@@ -10,6 +10,7 @@ from functools import lru_cache
 from urllib.parse import urlsplit
 
 from remuda.base.errors import Forbidden
+from remuda.base.hosts import is_loopback
 from remuda.fleet.relay import Fields, Request
 
 
@@ -46,16 +47,6 @@ class OriginRule:
         if f"{scheme}://{netloc}" in self._allowed or is_loopback(name):
             return True
         return not self._is_bound_to_loopback and netloc == host
-
-
-def is_loopback(name: str) -> bool:
-    """Whether the host name or address can only mean this machine."""
-    if name == "localhost" or name.endswith(".localhost"):
-        return True
-    try:
-        return ipaddress.ip_address(name).is_loopback
-    except ValueError:
-        return False
 
 
 def _is_no_domain(host: str) -> bool:

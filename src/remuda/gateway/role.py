@@ -4,14 +4,16 @@ import asyncio
 import socket
 
 from remuda.base.config import Config
-from remuda.base.errors import Misconfigured, Unavailable
+from remuda.base.errors import Unavailable
+from remuda.base.hosts import is_loopback
 from remuda.base.log import get_logger
 from remuda.fleet.relay import Address
 from remuda.fleet.role import Role
 from remuda.gateway.counters import Counters
 from remuda.gateway.door import Door
+from remuda.gateway.listener import BACKLOG, listen
 from remuda.gateway.lookup import RedisDirectory
-from remuda.gateway.origin import OriginRule, is_loopback
+from remuda.gateway.origin import OriginRule
 from remuda.keyspace import metrics
 from remuda.store import Store
 
@@ -19,22 +21,6 @@ log = get_logger(__name__)
 
 FLUSH_EVERY = 1.0
 DRAIN_SHARE = 10.0
-BACKLOG = 4096
-
-
-def listen(config: Config) -> socket.socket:
-    """A socket on the public port; Misconfigured when it cannot be had, or would be open to strangers."""
-    if not (is_loopback(config.host) or config.insecure):
-        raise Misconfigured(
-            f"Anybody who reaches {config.host} could use the herd, since it asks for no token. "
-            "Listen on 127.0.0.1, or say --insecure if that is what you want"
-        )
-    try:
-        family = socket.getaddrinfo(config.host, config.port, type=socket.SOCK_STREAM)[0][0]
-        return socket.create_server((config.host, config.port), family=family, backlog=BACKLOG)
-    except (OSError, OverflowError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise Misconfigured(f"Cannot listen on {config.host}:{config.port}: {reason}") from error
 
 
 class Gateway(Role):

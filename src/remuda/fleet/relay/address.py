@@ -2,6 +2,8 @@
 
 from typing import NamedTuple
 
+from remuda.base.hosts import host_port
+
 
 class Address(NamedTuple):
     """A TCP end point; a tuple, because it is hashed for every request."""
@@ -10,4 +12,4 @@ class Address(NamedTuple):
     port: int
 
     def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        return host_port(self.host, self.port)

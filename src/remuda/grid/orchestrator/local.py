@@ -193,7 +193,8 @@ class LocalProvisioner:
         self._nodes.discard(node)
         if node in self._warm:
             self._warm.remove(node)
-            log.warning("warm node died", pid=node.pid)
+            if not self._is_stopping:
+                log.warning("warm node died", pid=node.pid)
         if node.session is not None:
             await asyncio.to_thread(clear_orphans)
             self._on_gone(node.session)
