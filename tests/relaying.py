@@ -22,6 +22,9 @@ class Line(asyncio.Protocol):
         self.received = b""
         self.is_closed = False
         self.is_ended = False
+        # After the end of what comes in, for a side that has more to say.
+        self.stays_open = False
+        self.answered = 0
         self._upstream = upstream
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -34,17 +37,17 @@ class Line(asyncio.Protocol):
 
     def eof_received(self) -> bool:
         self.is_ended = True
-        return False
+        return self.stays_open
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.is_closed = True
 
 
 def say_ok(line: Line) -> None:
-    """Answer every head; for requests without a body."""
-    while line.received.count(b"\r\n\r\n") > getattr(line, "answered", 0):
-        line.answered = getattr(line, "answered", 0) + 1  # type: ignore[attr-defined]
-        line.transport.write(OK)
+    """Answer every head; for requests whose body holds no empty line."""
+    heads = line.received.count(b"\r\n\r\n")
+    line.transport.write(OK * (heads - line.answered))
+    line.answered = heads
 
 
 class Upstream:

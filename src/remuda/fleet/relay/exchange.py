@@ -117,7 +117,7 @@ class Exchange:
             # Answering now would leave the rest of the body to be read, or the connection to be closed.
             if self._is_body_big() or self.request.header("expect"):
                 self.answer(plan)
-        elif self.request.head.length > plan.max_body:
+        elif max(self.request.head.length, len(self._waiting)) > plan.max_body:
             self.fail(BodyTooLarge())
         elif self.request.header("expect"):
             self.respond_more(CONTINUE)

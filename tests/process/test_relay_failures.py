@@ -1,0 +1,228 @@
+"""What a relay does when one of its sides misbehaves or goes away."""
+
+import asyncio
+import socket
+
+import pytest
+
+from relaying import GET, OK, Line, relaying
+from remuda.base.errors import SessionLost
+from remuda.fleet.relay import Address, Answer, Forward, Handle, Plan, Request, Router
+from unit.test_relay_head import HOSTILE
+from waiting import eventually
+
+POST = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi"
+
+
+def nobody() -> Address:
+    """An address that refuses connections."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return Address(*sock.getsockname())
+
+
+@pytest.mark.parametrize("raw", HOSTILE.values(), ids=HOSTILE.keys())
+async def test_a_hostile_request_gets_400_and_never_reaches_the_upstream(raw: bytes) -> None:
+    async with relaying() as kit:
+        answer = await (await kit.send(raw + b"abc")).receive_all()
+
+        assert answer.startswith(b"HTTP/1.1 400 ")
+        assert answer.endswith(b"MalformedRequest")
+        assert kit.witness.refused == [400]
+        assert kit.upstream.lines == []
+
+
+@pytest.mark.parametrize("raw", [b"GET / HTTP/1.1\nHost: a\n\n", b"\x16\x03\x01\x02\x00", b"\0", b"hello"])
+async def test_what_cannot_become_a_request_is_refused_at_once(raw: bytes) -> None:
+    async with relaying() as kit:
+        assert (await (await kit.send(raw)).receive_all()).startswith(b"HTTP/1.1 400 ")
+
+
+async def test_a_head_that_is_too_large_gets_431() -> None:
+    async with relaying() as kit:
+        client = await kit.send(b"GET / HTTP/1.1\r\nHost: a\r\nA: " + b"b" * 70_000)
+
+        assert (await client.receive_all()).startswith(b"HTTP/1.1 431 ")
+        assert kit.upstream.lines == []
+
+
+async def test_a_malformed_chunk_gets_400_and_closes_the_upstream() -> None:
+    async with relaying() as kit:
+        kit.upstream.reply = lambda line: None
+        client = await kit.send(b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n")
+        await eventually(lambda: kit.upstream.received.endswith(b"a\r\n"))
+
+        client.send(b"zz\r\n")
+
+        assert (await client.receive_all()).startswith(b"HTTP/1.1 400 ")
+        await eventually(lambda: kit.upstream.lines[0].is_closed)
+        assert b"zz" not in kit.upstream.received
+
+
+async def test_a_client_that_leaves_closes_its_upstream_at_once() -> None:
+    async with relaying() as kit:
+        kit.upstream.reply = lambda line: None
+        client = await kit.send(GET)
+        await eventually(lambda: kit.upstream.received)
+
+        client.leave()
+
+        await eventually(lambda: kit.upstream.lines[0].is_closed)
+        assert kit.witness.finished == [("/", 499, len(GET), 0)]
+
+
+async def test_a_client_that_leaves_cancels_its_handler() -> None:
+    started, cancelled = asyncio.Event(), asyncio.Event()
+
+    async def handle(request: Request, body: bytes) -> Answer:
+        started.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+        return Answer(200)
+
+    async with relaying(lambda address: lambda request: Handle(handle)) as kit:
+        client = await kit.send(GET)
+        await started.wait()
+
+        client.leave()
+
+        async with asyncio.timeout(10):
+            await cancelled.wait()
+        await eventually(lambda: [each[1] for each in kit.witness.finished] == [499])
+
+
+async def test_an_address_that_refuses_is_given_back_to_the_router() -> None:
+    asked: list[Address | None] = []
+    dead = nobody()
+
+    def make(address: Address) -> Router:
+        def route(request: Request) -> Plan:
+            asked.append(request.refused)
+            return Forward(dead if request.refused is None else address)
+
+        return route
+
+    async with relaying(make) as kit:
+        assert await (await kit.send(POST)).receive(b"ok") == OK
+        assert asked == [None, dead]
+        assert kit.upstream.received == POST
+
+
+async def test_a_second_refusal_is_a_502() -> None:
+    async with relaying(lambda address: lambda request: Forward(nobody())) as kit:
+        client = await kit.send(GET)
+
+        assert (await client.receive(b"UpstreamUnavailable")).startswith(b"HTTP/1.1 502 ")
+        assert [each[1] for each in kit.witness.finished] == [502]
+
+
+async def test_a_router_can_give_up_after_a_refusal() -> None:
+    def route(request: Request) -> Plan:
+        if request.refused is not None:
+            raise SessionLost
+        return Forward(nobody())
+
+    async with relaying(lambda address: route) as kit:
+        assert (await (await kit.send(GET)).receive(b"SessionLost")).startswith(b"HTTP/1.1 404 ")
+
+
+async def test_a_router_with_a_bug_is_a_500_and_the_connection_goes_on() -> None:
+    def route(request: Request) -> Plan:
+        raise ZeroDivisionError
+
+    async with relaying(lambda address: route) as kit:
+        client = await kit.send(GET + GET)
+
+        for _ in range(2):
+            assert (await client.receive(b"Broken")).startswith(b"HTTP/1.1 500 ")
+
+
+def hang_up(line: Line) -> None:
+    line.transport.close()
+
+
+async def test_an_upstream_that_hangs_up_without_an_answer_is_a_502() -> None:
+    async with relaying() as kit:
+        kit.upstream.reply = hang_up
+
+        assert (await (await kit.send(POST)).receive(b"UpstreamUnavailable")).startswith(b"HTTP/1.1 502 ")
+
+
+def once(line: Line) -> None:
+    """Answer the first request, hang up on the second."""
+    if line.received in (GET, POST):
+        line.transport.write(OK)
+    else:
+        line.transport.close()
+
+
+async def test_a_request_that_is_safe_to_repeat_survives_a_pooled_connection_that_died() -> None:
+    async with relaying() as kit:
+        kit.upstream.reply = once
+        client = await kit.send(GET)
+        await client.receive(b"ok")
+
+        client.send(GET)
+
+        assert await client.receive(b"ok") == OK
+        assert [line.received for line in kit.upstream.lines] == [GET + GET, GET]
+
+
+async def test_a_post_is_never_sent_twice() -> None:
+    async with relaying() as kit:
+        kit.upstream.reply = once
+        client = await kit.send(POST)
+        await client.receive(b"ok")
+
+        client.send(POST)
+
+        assert (await client.receive(b"UpstreamUnavailable")).startswith(b"HTTP/1.1 502 ")
+        assert kit.upstream.received == POST + POST
+
+
+@pytest.mark.parametrize(
+    "half", [b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf", b"HTTP/1.1 200 OK\r\n\r\nhalf"]
+)
+async def test_an_answer_that_breaks_off_resets_the_client(half: bytes) -> None:
+    async with relaying() as kit:
+        kit.upstream.reply = lambda line: line.transport.write(half)
+        client = await kit.send(GET)
+        await client.receive(b"half")
+        sock = kit.upstream.lines[0].transport.get_extra_info("socket")
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+
+        kit.upstream.lines[0].transport.abort()
+
+        with pytest.raises(ConnectionResetError):
+            await client.receive_all()
+        assert [each[1] for each in kit.witness.finished] == [502]
+
+
+@pytest.mark.parametrize(
+    "nonsense",
+    [
+        b"SSH-2.0-OpenSSH\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
+        b"HTTP/1.1 101 Switching Protocols\r\n\r\n",
+        b"x" * 70_000,
+    ],
+)
+async def test_an_upstream_that_speaks_something_else_is_a_502(nonsense: bytes) -> None:
+    async with relaying() as kit:
+        kit.upstream.reply = lambda line: line.transport.write(nonsense)
+
+        assert (await (await kit.send(GET)).receive(b"UpstreamUnavailable")).startswith(b"HTTP/1.1 502 ")
+
+
+async def test_bytes_after_an_answer_are_nobodys_answer() -> None:
+    async with relaying() as kit:
+        kit.upstream.reply = lambda line: line.transport.write(OK + b"HTTP/1.1 500 Poison\r\n\r\n")
+        client = await kit.send(GET)
+        await client.receive(b"ok")
+
+        client.send(GET)
+
+        assert await client.receive(b"ok") == OK
+        assert len(kit.upstream.lines) == 2
