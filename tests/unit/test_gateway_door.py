@@ -1,0 +1,83 @@
+"""The door: who gets a request, and with which heads."""
+
+from collections.abc import Awaitable
+
+import pytest
+
+from remuda.base.errors import Forbidden, SessionLost
+from remuda.base.ids import SessionId
+from remuda.fleet.relay import Address, Forward, Request
+from remuda.fleet.relay.head import read_head
+from remuda.gateway.door import Door
+
+ID = "2f1c5a34-7d5e-4c41-9b53-0d8f3a1e6c77"
+MANAGER, NODE, API = (Address("127.0.0.1", port) for port in (1, 2, 3))
+
+
+class Places:
+    """A directory that finds the node only when awaited."""
+
+    def __init__(self) -> None:
+        self.forgotten: list[Address] = []
+
+    def find_manager(self) -> Address:
+        return MANAGER
+
+    def find_node(self, session: SessionId) -> Address | Awaitable[Address]:
+        return self._look_up(session) if self.forgotten else NODE
+
+    async def _look_up(self, session: SessionId) -> Address:
+        raise SessionLost
+
+    def find_api(self) -> Address:
+        return API
+
+    def forget(self, address: Address) -> None:
+        self.forgotten.append(address)
+
+
+def request(line: str, *headers: str) -> Request:
+    lines = "".join(f"{header}\r\n" for header in headers)
+    head = read_head(f"{line} HTTP/1.1\r\nHost: localhost:4444\r\n{lines}\r\n".encode())
+    return Request(head, head.method, head.target, "10.0.0.9")
+
+
+def test_a_command_goes_to_its_node_as_it_came() -> None:
+    assert Door(Places()).route(request(f"GET /session/{ID}/url")) == Forward(NODE)
+
+
+def test_the_prefix_of_old_clients_is_taken_off() -> None:
+    planned = Door(Places()).route(request(f"GET /wd/hub/session/{ID}/url"))
+
+    assert planned == Forward(NODE, f"/session/{ID}/url")
+
+
+@pytest.mark.parametrize(("line", "address"), [("POST /session", MANAGER), ("GET /", API)])
+def test_manager_and_api_learn_who_asked(line: str, address: Address) -> None:
+    planned = Door(Places()).route(request(line))
+
+    assert isinstance(planned, Forward)
+    assert planned.address == address
+    assert dict(planned.headers) == {
+        "X-Forwarded-For": "10.0.0.9",
+        "X-Forwarded-Host": "localhost:4444",
+        "X-Forwarded-Proto": "http",
+    }
+
+
+async def test_an_address_that_refused_is_forgotten_and_looked_up_again() -> None:
+    places = Places()
+    asked = request(f"GET /session/{ID}/url")
+    asked.refused = NODE
+
+    planned = Door(places).route(asked)
+
+    assert places.forgotten == [NODE]
+    assert not isinstance(planned, Forward)
+    with pytest.raises(SessionLost):
+        await planned
+
+
+def test_a_foreign_page_is_turned_away() -> None:
+    with pytest.raises(Forbidden):
+        Door(Places()).route(request("POST /session", "Origin: http://evil.example"))

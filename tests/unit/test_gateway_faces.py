@@ -1,0 +1,49 @@
+"""How errors look to those who asked."""
+
+import json
+
+from remuda.base.errors import SessionLost, StoreUnavailable, UnknownMethod, UpstreamUnavailable
+from remuda.fleet.relay import Answer, MalformedRequest, Request
+from remuda.fleet.relay.head import read_head
+from remuda.gateway.faces import render_error
+
+
+def request(target: str) -> Request:
+    head = read_head(f"GET {target} HTTP/1.1\r\nHost: a\r\n\r\n".encode())
+    return Request(head, head.method, head.target, "127.0.0.1")
+
+
+def headers(answer: Answer) -> dict[str, str]:
+    return dict(answer.headers)
+
+
+def test_a_webdriver_client_gets_the_w3c_form() -> None:
+    answer = render_error(request("/session/x"), SessionLost("There is no session 'x'."))
+
+    assert answer.status == 404
+    assert answer.content_type == "application/json; charset=utf-8"
+    assert headers(answer)["Cache-Control"] == "no-cache"
+    assert json.loads(answer.body) == {
+        "value": {"error": "invalid session id", "message": "There is no session 'x'.", "stacktrace": ""}
+    }
+
+
+def test_anybody_else_gets_a_code_and_a_message() -> None:
+    answer = render_error(request("/api/x"), UpstreamUnavailable("Nobody is there."))
+
+    assert answer.status == 502
+    assert json.loads(answer.body) == {
+        "error": {"code": "upstream_unavailable", "message": "Nobody is there."}
+    }
+
+
+def test_what_was_no_request_gets_the_plain_form() -> None:
+    assert json.loads(render_error(None, MalformedRequest()).body)["error"]["code"] == "malformed_request"
+
+
+def test_who_should_come_back_is_told_when() -> None:
+    assert headers(render_error(None, StoreUnavailable(retry_after=1.2)))["Retry-After"] == "2"
+
+
+def test_a_wrong_method_is_told_the_right_one() -> None:
+    assert headers(render_error(request("/session"), UnknownMethod()))["Allow"] == "POST"

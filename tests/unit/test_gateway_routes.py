@@ -1,0 +1,72 @@
+"""Which path goes where."""
+
+import pytest
+
+from remuda.base.errors import SessionLost, UnknownMethod
+from remuda.base.ids import SessionId
+from remuda.gateway.routes import Kind, Route, find_route, is_webdriver
+
+ID = SessionId("2f1c5a34-7d5e-4c41-9b53-0d8f3a1e6c77")
+
+
+@pytest.mark.parametrize(
+    ("method", "target", "route"),
+    [
+        ("POST", "/session", Route(Kind.MANAGER)),
+        ("POST", "/session?a=b", Route(Kind.MANAGER)),
+        ("POST", "/wd/hub/session", Route(Kind.MANAGER, target="/session")),
+        ("DELETE", f"/session/{ID}", Route(Kind.NODE, ID)),
+        ("GET", f"/session/{ID}/url", Route(Kind.NODE, ID)),
+        ("GET", f"/session/{ID}?a", Route(Kind.NODE, ID)),
+        ("GET", f"/session/{ID}/se/bidi", Route(Kind.NODE, ID)),
+        ("POST", f"/wd/hub/session/{ID}/url?a=b", Route(Kind.NODE, ID, f"/session/{ID}/url?a=b")),
+        ("POST", f"/session/{ID}/{'long/' * 100}", Route(Kind.NODE, ID)),
+        *(
+            ("GET", path, Route(Kind.API))
+            for path in (
+                "/",
+                "/status",
+                "/wd/hub/status",
+                "/api/sessions",
+                "/metrics",
+                "/healthz",
+                "/graphql",
+                "/se/grid/newsessionqueue",
+                "/sessions",
+                "/session.js",
+                "/assets/session/x",
+            )
+        ),
+    ],
+)
+def test_a_path_has_its_server(method: str, target: str, route: Route) -> None:
+    assert find_route(method, target) == route
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "/session/",
+        "/session/nonsense",
+        "/session/nonsense/url",
+        f"/session/{ID.upper()}",
+        f"/session/{ID}x",
+        f"/wd/hub/session/{ID[:-1]}/url",
+        "/session/..%2f..%2fetc",
+    ],
+)
+def test_an_id_that_is_none_is_a_lost_session(target: str) -> None:
+    with pytest.raises(SessionLost):
+        find_route("GET", target)
+
+
+@pytest.mark.parametrize("method", ["GET", "PUT", "DELETE", "HEAD"])
+@pytest.mark.parametrize("target", ["/session", "/wd/hub/session", "/session?a"])
+def test_sessions_are_only_created_by_post(method: str, target: str) -> None:
+    with pytest.raises(UnknownMethod):
+        find_route(method, target)
+
+
+def test_webdriver_paths_are_known() -> None:
+    assert all(is_webdriver(path) for path in ("/session", f"/session/{ID}/url", "/wd/hub/status"))
+    assert not any(is_webdriver(path) for path in ("/", "/sessions", "/api/session", "/wd/hubs"))
