@@ -64,14 +64,14 @@ def read_request(body: Any) -> list[Capabilities]:
 
 def _field(holder: Any, name: str, *, default: Any) -> Any:
     if not isinstance(holder, dict):
-        raise InvalidArgument(f"{name!r} must be inside a JSON object, not {_kind(holder)}")
+        raise InvalidArgument(f"{name!r} must be inside a JSON object, not {kind_of(holder)}")
     return holder.get(name, default)
 
 
 def validate(capabilities: Any, where: str) -> Capabilities:
     """The capabilities without nulls; InvalidArgument when one is unknown or of the wrong kind."""
     if not isinstance(capabilities, dict):
-        raise InvalidArgument(f"{where!r} must be an object, not {_kind(capabilities)}")
+        raise InvalidArgument(f"{where!r} must be an object, not {kind_of(capabilities)}")
     valid = {name: value for name, value in capabilities.items() if value is not None}
     for name, value in valid.items():
         _validate_one(name, value, where)
@@ -85,7 +85,7 @@ def _validate_one(name: str, value: Any, where: str) -> None:
     if kinds is None:
         raise InvalidArgument(f"{where} has the unknown capability {name!r}")
     if not isinstance(value, kinds):
-        raise InvalidArgument(f"{name!r} in {where} is {value!r}, which is {_kind(value)}")
+        raise InvalidArgument(f"{name!r} in {where} is {value!r}, which is {kind_of(value)}")
     choices = _CHOICES.get(name)
     if choices and isinstance(value, str) and value not in choices:
         raise InvalidArgument(f"{name!r} in {where} is {value!r}; it may be one of {', '.join(choices)}")
@@ -129,6 +129,7 @@ def _is_version(wanted: str, offered: str) -> bool:
     return offered.split(".")[: len(parts)] == parts
 
 
-def _kind(value: Any) -> str:
+def kind_of(value: Any) -> str:
+    """What a JSON value is, in words."""
     names = {dict: "an object", list: "a list", str: "a string", bool: "a boolean", type(None): "null"}
     return names.get(type(value), "a number")
