@@ -9,6 +9,10 @@ class Idleness:
 
     def __init__(self) -> None:
         self._under_way = 0
+        self.restart()
+
+    def restart(self) -> None:
+        """Counts from now on: a warm node may have waited for hours before its session began."""
         self._quiet_since = clock.monotonic()
         self.seen_at = clock.now()
         """When the client was last heard of."""
@@ -20,7 +24,7 @@ class Idleness:
     def request_started(self, request: Request) -> None:
         # A WebSocket may stay open and silent for ever: only what flows through it is a sign of life.
         self._under_way += not request.is_upgrade
-        self.seen_at = clock.now()
+        self.restart()
 
     def request_finished(self, request: Request, _status: int, _bytes_in: int, _bytes_out: int) -> None:
         self._under_way -= not request.is_upgrade
@@ -29,5 +33,4 @@ class Idleness:
     def request_refused(self, _status: int, _bytes_in: int, _bytes_out: int) -> None: ...
 
     def bytes_flowed(self, _request: Request, _bytes_in: int, _bytes_out: int) -> None:
-        self._quiet_since = clock.monotonic()
-        self.seen_at = clock.now()
+        self.restart()

@@ -140,6 +140,7 @@ class Node:
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(self._relay.protocol, self._host, 0)
         port = self._server.sockets[0].getsockname()[1]
+        self._idleness.restart()
         async with self._store.transaction() as transaction:
             upstream = {"host": self._host, "port": port, "driverSessionID": inner_id}
             transaction.hset(grid.SESSION_UPSTREAM(self._session), upstream)

@@ -1,0 +1,145 @@
+"""Idleness: what counts as a sign of life, and what does not."""
+
+import pytest
+
+from remuda.base import clock
+from remuda.fleet.relay import Request
+from remuda.fleet.relay.head import read_head
+from remuda.grid.node.idle import Idleness
+
+
+class Clock:
+    """A clock that stands still until it is told the time."""
+
+    def __init__(self) -> None:
+        self.time = 1000.0
+
+    def __call__(self) -> float:
+        return self.time
+
+
+@pytest.fixture
+def time(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    fake = Clock()
+    monkeypatch.setattr(clock, "monotonic", fake)
+    monkeypatch.setattr(clock, "now", fake)
+    return fake
+
+
+def request(*, upgrade: bool = False) -> Request:
+    headers = "Connection: Upgrade\r\nUpgrade: websocket\r\n" if upgrade else ""
+    head = read_head(f"GET /session/1 HTTP/1.1\r\nHost: h\r\n{headers}\r\n".encode())
+    return Request(head, head.method, head.target, "127.0.0.1")
+
+
+def test_a_session_without_commands_is_idle_for_as_long_as_that_lasts(time: Clock) -> None:
+    idleness = Idleness()
+
+    time.time += 5
+
+    assert idleness.seconds() == 5
+
+
+def test_a_command_that_is_under_way_is_not_idleness(time: Clock) -> None:
+    idleness, command = Idleness(), request()
+    idleness.request_started(command)
+
+    time.time += 3600
+
+    assert idleness.seconds() == 0
+
+
+def test_idleness_begins_when_the_last_of_several_commands_has_ended(time: Clock) -> None:
+    idleness, slow, quick = Idleness(), request(), request()
+    idleness.request_started(slow)
+    idleness.request_started(quick)
+
+    time.time += 10
+    idleness.request_finished(quick, 200, 0, 0)
+    assert idleness.seconds() == 0
+    time.time += 10
+    idleness.request_finished(slow, 200, 0, 0)
+    time.time += 7
+
+    assert idleness.seconds() == 7
+
+
+def test_a_client_that_left_in_the_middle_of_a_command_leaves_the_session_idle(time: Clock) -> None:
+    idleness, command = Idleness(), request()
+    idleness.request_started(command)
+    idleness.request_finished(command, 499, 0, 0)
+
+    time.time += 3
+
+    assert idleness.seconds() == 3
+
+
+def test_opening_a_websocket_is_a_sign_of_life(time: Clock) -> None:
+    idleness = Idleness()
+    time.time += 100
+
+    idleness.request_started(request(upgrade=True))
+
+    assert idleness.seconds() == 0
+
+
+def test_a_silent_websocket_does_not_keep_a_session_alive(time: Clock) -> None:
+    idleness = Idleness()
+    idleness.request_started(request(upgrade=True))
+
+    time.time += 60
+
+    assert idleness.seconds() == 60
+
+
+def test_what_flows_through_a_websocket_keeps_a_session_alive(time: Clock) -> None:
+    idleness, socket = Idleness(), request(upgrade=True)
+    idleness.request_started(socket)
+
+    time.time += 60
+    idleness.bytes_flowed(socket, 64, 0)
+    time.time += 2
+
+    assert idleness.seconds() == 2
+    assert idleness.seen_at == time.time - 2
+
+
+def test_a_websocket_that_closes_does_not_take_a_command_with_it(time: Clock) -> None:
+    idleness, socket, command = Idleness(), request(upgrade=True), request()
+    idleness.request_started(socket)
+    idleness.request_started(command)
+
+    idleness.request_finished(socket, 101, 0, 0)
+    time.time += 60
+
+    assert idleness.seconds() == 0
+
+
+def test_bytes_that_were_no_request_are_no_sign_of_life(time: Clock) -> None:
+    idleness = Idleness()
+    time.time += 60
+
+    idleness.request_refused(400, 10, 100)
+
+    assert idleness.seconds() == 60
+
+
+def test_the_time_before_a_session_does_not_count(time: Clock) -> None:
+    idleness = Idleness()  # As a warm node has one, hours before it gets a session.
+    time.time += 36_000
+
+    idleness.restart()
+    time.time += 1
+
+    assert idleness.seconds() == 1
+    assert idleness.seen_at == time.time - 1
+
+
+def test_the_client_was_last_seen_when_its_command_came(time: Clock) -> None:
+    idleness = Idleness()
+
+    time.time += 5
+    idleness.request_started(request())
+    time.time += 5
+
+    assert idleness.seen_at == 1005
