@@ -33,7 +33,15 @@ def clear_orphans() -> int:
 
 def _is_orphaned(name: str) -> bool:
     match = _NAME.fullmatch(name)
-    return match is not None and not psutil.pid_exists(int(match[1]))
+    return match is not None and not _is_running(int(match[1]))
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        # A node is dead as soon as it has ended, even if its parent has not buried it yet, or never will.
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def _kill_orphans() -> int:

@@ -1,0 +1,87 @@
+"""What outlives its node: how it is told from what belongs to a node that lives."""
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from remuda.grid.node.leftovers import MARK, clear_orphans, node_name
+
+
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The directory for temporary files, empty but for what the test puts there."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path
+
+
+@pytest.fixture
+def dead_pid() -> int:
+    """The pid of a process that is no more."""
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    return ended.pid
+
+
+@pytest.fixture
+def zombie_pid() -> Iterator[int]:
+    """The pid of a process that has ended, but which its parent has not buried."""
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)
+    yield ended.pid
+    ended.wait()
+
+
+def sleeper(mark: str) -> subprocess.Popen[bytes]:
+    """A process that carries a node's name, and waits."""
+    return subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, env={MARK: mark})
+
+
+def test_a_nodes_name_tells_its_process_and_is_used_once() -> None:
+    assert node_name().startswith(f"remuda-{os.getpid()}-")
+    assert node_name() != node_name()
+
+
+def test_a_nodes_name_is_short_enough_for_a_socket_below_it() -> None:
+    assert len(node_name()) < 40
+
+
+def test_the_directory_of_a_node_that_is_no_more_goes_away(temporary: Path, dead_pid: int) -> None:
+    (temporary / f"remuda-{dead_pid}-0a1b2c3d" / "profile").mkdir(parents=True)
+
+    clear_orphans()
+
+    assert list(temporary.iterdir()) == []
+
+
+def test_a_node_that_nobody_has_buried_yet_is_no_more(temporary: Path, zombie_pid: int) -> None:
+    (temporary / f"remuda-{zombie_pid}-0a1b2c3d").mkdir()
+
+    clear_orphans()
+
+    assert list(temporary.iterdir()) == []
+
+
+def test_what_is_not_a_dead_nodes_stays(temporary: Path, dead_pid: int) -> None:
+    kept = {node_name(), "remuda-test-x1", f"remuda-{dead_pid}", f"x-remuda-{dead_pid}-1", "remuda-1x-abc"}
+    for name in kept:
+        (temporary / name).mkdir()
+
+    clear_orphans()
+
+    assert {path.name for path in temporary.iterdir()} == kept
+
+
+@pytest.mark.usefixtures("temporary")
+def test_the_processes_of_a_node_that_is_no_more_are_killed_and_no_others(dead_pid: int) -> None:
+    with sleeper(f"remuda-{dead_pid}-0a1b2c3d") as orphan, sleeper(node_name()) as kept:
+        clear_orphans()
+
+        assert not psutil.pid_exists(orphan.pid)
+        assert kept.poll() is None
+        kept.kill()
