@@ -26,5 +26,5 @@ def read_json(body: bytes) -> Any:
     """The JSON of a request; InvalidArgument when it is none."""
     try:
         return msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidArgument(f"The body is no JSON: {error}") from error
