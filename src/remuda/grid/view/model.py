@@ -47,13 +47,14 @@ class SessionView(Struct, rename="camel", kw_only=True):
 
 
 class LogEntry(Struct):
-    """Something that happened to a session."""
+    """Something that happened to a session, and what its code means."""
 
     id: str
     time: str
     component: str
     level: str
     code: str
+    meaning: str
     meta: Any
 
 

@@ -23,6 +23,7 @@ from remuda.grid.view.model import (
     SessionView,
 )
 from remuda.keyspace import grid
+from remuda.keyspace.log_codes import BY_CODE
 from remuda.store import Store
 
 MAX_SESSIONS = 500
@@ -53,15 +54,18 @@ class SessionsView:
         self._store = store
         self._known: dict[str, Asked] = {}
 
-    async def active(self, *, limit: int = MAX_SESSIONS) -> ActiveSessions:
-        """The sessions that have not ended."""
+    async def active(self, *, start: int = 0, limit: int = MAX_SESSIONS) -> ActiveSessions:
+        """The sessions that have not ended: at most so many, from this one on."""
         statuses = await self._statuses(await self._store.smembers(grid.SESSIONS_ACTIVE()))
         living = {each: status for each, status in statuses.items() if State.TERMINATED.stamp not in status}
         counts = Counter({str(state): 0 for state in State if state is not State.TERMINATED})
         counts.update(str(state_of(status)) for status in living.values())
-        shown = dict(sorted(living.items(), key=_requested_at)[:limit])
-        self._known = await self._asked(shown)
-        return ActiveSessions(await self._complete(shown, self._known), dict(counts))
+        shown = dict(sorted(living.items(), key=_requested_at)[start : start + limit])
+        asked = await self._asked(shown)
+        self._known = {
+            each: each_asked for each, each_asked in (self._known | asked).items() if each in living
+        }
+        return ActiveSessions(await self._complete(shown, asked), dict(counts))
 
     async def terminated(self, *, cursor: str = "0", limit: int = 50) -> SessionPage:
         """About so many ended sessions. The set has no order, so only each page for itself is sorted."""
@@ -217,12 +221,14 @@ def _browser(capabilities: Mapping[str, Any]) -> Browser:
 
 def _log_entry(number: str, fields: Mapping[str, str]) -> LogEntry:
     written_ms = int(number.partition("-")[0])
+    code = fields.get("code", "")
     return LogEntry(
         id=number,
         time=clock.rfc3339(written_ms / 1000),
         component=fields.get("component", ""),
         level=fields.get("level", ""),
-        code=fields.get("code", ""),
+        code=code,
+        meaning=BY_CODE[code].meaning if code in BY_CODE else "",
         meta=mask(_decode(fields.get("meta"))),
     )
 
