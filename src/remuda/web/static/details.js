@@ -1,0 +1,84 @@
+// One session in full: what it is, what it asked for and got, and what happened to it.
+
+import { ask } from "/static/live.js";
+import { html, useEffect, useRef, useState } from "/static/page.js";
+import { EndButton, State } from "/static/sessions.js";
+import { browserOf, clockTime, duration, secondsSince } from "/static/words.js";
+
+export function Details({ id, overview, now, choose }) {
+  const [session, problem] = useSession(id, overview);
+  const panel = useRef(null);
+  useEffect(() => panel.current.focus(), []);
+  const onKey = (event) => event.key === "Escape" && choose(null);
+  return html`
+    <aside ref=${panel} tabindex="-1" aria-label="Session" onKeyDown=${onKey}>
+      <div class="line">
+        <h2>${session?.name || "Session"}</h2>
+        <button class="close" aria-label="Close" onClick=${() => choose(null)}>✕</button>
+      </div>
+      <code class="id">${id}</code>
+      ${problem && html`<p class="notice">${problem}</p>`}
+      ${session && html`<${Body} session=${session} now=${now} />`}
+    </aside>
+  `;
+}
+
+/** The session's details, read again whenever something in the herd has changed. */
+function useSession(id, overview) {
+  const [[session, problem], set] = useState([null, ""]);
+  useEffect(() => {
+    const abort = new AbortController();
+    ask(`/api/sessions/${id}`, { signal: abort.signal })
+      .then((found) => set([found, ""]))
+      .catch((error) => abort.signal.aborted || set(([old]) => [old, error.message]));
+    return () => abort.abort();
+  }, [id, overview]);
+  return [session, problem];
+}
+
+function Body({ session, now }) {
+  const age = session.terminatedAt ? session.age : (secondsSince(session.queuedAt, now) ?? 0);
+  return html`
+    <dl>
+      <dt>State</dt>
+      <dd><${State} state=${session.state} /> ${session.terminatedAt ? "after" : "for"} ${duration(age)}</dd>
+      <dt>Browser</dt>
+      <dd>${browserOf(session)}</dd>
+      <dt>Client</dt>
+      <dd>${session.client.host || "–"} <span class="quiet">${session.client.userAgent}</span></dd>
+      ${session.build && html`<dt>Build</dt><dd>${session.build}</dd>`}
+      ${session.slot && html`<dt>Slot</dt><dd><code>${session.slot}</code></dd>`}
+    </dl>
+    ${!session.terminatedAt && html`<${EndButton} id=${session.id} />`}
+    <h3>Log</h3>
+    <ol class="log">
+      ${session.log.map((entry) => html`<${Entry} key=${entry.id} entry=${entry} first=${session.log[0]} />`)}
+    </ol>
+    <${Json} name="Capabilities asked for" value=${session.requestedCapabilities} />
+    <${Json} name="Capabilities given" value=${session.actualCapabilities} />
+  `;
+}
+
+function Entry({ entry, first }) {
+  const after = (Date.parse(entry.time) - Date.parse(first.time)) / 1000;
+  const { message, ...rest } = typeof entry.meta === "object" ? (entry.meta ?? {}) : { message: entry.meta };
+  const more = Object.entries(rest).map(([name, value]) => `${name} ${JSON.stringify(value)}`);
+  return html`
+    <li class=${entry.level}>
+      <time title=${entry.time}>${entry === first ? clockTime(entry.time) : `+ ${after.toFixed(2)} s`}</time>
+      <b title=${`${entry.component}, ${entry.level}`}>${entry.code}</b>
+      <span class="quiet">${entry.meaning}</span>
+      ${(message || more.length > 0) && html`<p>${[message, ...more].filter(Boolean).join(" · ")}</p>`}
+    </li>
+  `;
+}
+
+function Json({ name, value }) {
+  if (value === null) return null;
+  return html`
+    <details>
+      <summary>${name}</summary>
+      <pre>${JSON.stringify(value, null, 2)}</pre>
+    </details>
+  `;
+}

@@ -1,0 +1,154 @@
+// The sessions that run, and what to do when there are none yet.
+
+import { ask } from "/static/live.js";
+import { html, useEffect, useState } from "/static/page.js";
+import { agent, ago, browserOf, duration, secondsSince, shortId } from "/static/words.js";
+
+export function Sessions({ overview, now, chosen, choose }) {
+  const total = Object.values(overview.counts).reduce((sum, each) => sum + each, 0);
+  const hidden = total - overview.sessions.length;
+  const [waiting, running] = [true, false].map((isWaiting) =>
+    overview.sessions.filter((each) => (each.state === "queued") === isWaiting),
+  );
+  return html`
+    <section class="card" id="sessions">
+      <h2>Sessions</h2>
+      ${running.length > 0 && html`<${Table} sessions=${running} ...${{ now, chosen, choose }} />`}
+      ${!running.length && (waiting.length ? html`<p class="quiet">None runs yet.</p>` : html`<${Welcome} />`)}
+      ${hidden > 0 && html`<p class="quiet">and ${hidden} more; the API lists them all</p>`}
+    </section>
+    ${waiting.length > 0 &&
+    html`
+      <section class="card" id="queue">
+        <h2>Queue</h2>
+        <${Table} sessions=${waiting} ...${{ now, chosen, choose }} />
+      </section>
+    `}
+  `;
+}
+
+function Table({ sessions, now, chosen, choose }) {
+  return html`
+    <table class="sessions">
+      <thead>
+        <tr>
+          <th>State</th>
+          <th>Session</th>
+          <th>Browser</th>
+          <th>Client</th>
+          <th class="number">Age</th>
+          <th class="number">Last seen</th>
+          <th><span class="hidden">End</span></th>
+        </tr>
+      </thead>
+      <tbody>
+        ${sessions.map(
+          (each) => html`<${Row} key=${each.id} session=${each} ...${{ now, chosen, choose }} />`,
+        )}
+      </tbody>
+    </table>
+  `;
+}
+
+function Row({ session, now, chosen, choose }) {
+  const { client } = session;
+  return html`
+    <tr class=${session.id === chosen ? "chosen" : ""} onClick=${() => choose(session.id)}>
+      <td data-label="State"><${State} state=${session.state} /></td>
+      <td data-label="Session"><${Name} session=${session} choose=${choose} /></td>
+      <td data-label="Browser">${browserOf(session)}</td>
+      <td data-label="Client" title=${client.userAgent}>
+        ${client.host || "–"} <span class="quiet">${agent(client.userAgent)}</span>
+      </td>
+      <td data-label="Age" class="number">${duration(secondsSince(session.queuedAt, now) ?? 0)}</td>
+      <td data-label="Last seen" class="number">${ago(client.lastSeen, now)}</td>
+      <td class="action"><${EndButton} id=${session.id} /></td>
+    </tr>
+  `;
+}
+
+export function State({ state }) {
+  return html`<span class="state ${state}">${state}</span>`;
+}
+
+export function Name({ session, choose }) {
+  const open = (event) => {
+    event.preventDefault();
+    event.stopPropagation();
+    choose(session.id);
+  };
+  return html`
+    <a href="#session/${session.id}" onClick=${open} title=${session.id}>
+      ${session.name || html`<code>${shortId(session.id)}</code>`}
+    </a>
+  `;
+}
+
+/** Asks once more before it ends a session: somebody may be in the middle of a test. */
+export function EndButton({ id }) {
+  const [step, setStep] = useState("idle");
+  const [problem, setProblem] = useState("");
+  useEffect(() => {
+    if (step !== "sure") return undefined;
+    const timer = setTimeout(() => setStep("idle"), 4000);
+    return () => clearTimeout(timer);
+  }, [step]);
+  const press = async (event) => {
+    event.stopPropagation();
+    if (step === "idle") return setStep("sure");
+    setStep("ending");
+    try {
+      await ask(`/api/sessions/${id}`, { method: "DELETE" });
+      setProblem("");
+    } catch (error) {
+      setProblem(error.message);
+      setStep("idle");
+    }
+  };
+  const words = { idle: "End", sure: "Really end?", ending: "Ending…" }[step];
+  return html`
+    <button class="end ${step}" disabled=${step === "ending"} title=${problem} onClick=${press}>
+      ${problem ? "Failed, again?" : words}
+    </button>
+  `;
+}
+
+function Welcome() {
+  const snippet = `from selenium import webdriver
+
+options = webdriver.ChromeOptions()
+options.set_capability("se:name", "my first session")
+with webdriver.Remote("${location.origin}", options=options) as driver:
+    driver.get("https://example.com")
+    print(driver.title)`;
+  return html`
+    <div class="welcome">
+      <div>
+        <h3>The herd is rested.</h3>
+        <p>No session runs. Point any Selenium client at <code>${location.origin}</code> and watch it appear here:</p>
+      </div>
+      <div class="snippet">
+        <pre><code>${snippet}</code></pre>
+        <${CopyButton} text=${snippet} />
+      </div>
+    </div>
+  `;
+}
+
+function CopyButton({ text }) {
+  const [isCopied, setCopied] = useState(false);
+  const copy = async (event) => {
+    // The clipboard is only there on localhost and over TLS; elsewhere the text is at least marked.
+    if (navigator.clipboard) {
+      await navigator.clipboard.writeText(text);
+      setCopied(true);
+    } else {
+      getSelection().selectAllChildren(event.target.parentElement.querySelector("code"));
+    }
+  };
+  useEffect(() => {
+    const timer = setTimeout(() => setCopied(false), 2000);
+    return () => clearTimeout(timer);
+  }, [isCopied]);
+  return html`<button onClick=${copy}>${isCopied ? "Copied" : "Copy"}</button>`;
+}
