@@ -1,9 +1,12 @@
 """The api role: JSON API, dashboard, health and Selenium's status, behind the gateway like any upstream."""
 
+import asyncio
+
 from remuda.fleet.role import Role
 from remuda.store import Store
 from remuda.web.app import build_app
 from remuda.web.herd import Herd
+from remuda.web.openapi import describe
 from remuda.web.server import HttpServer
 from remuda.web.table import ROUTES
 
@@ -15,16 +18,20 @@ class Api(Role):
 
     def __init__(self, store: Store, *, host: str = "127.0.0.1") -> None:
         super().__init__()
-        self._server = HttpServer(build_app(Herd(store), ROUTES), host=host)
+        self._herd = Herd(store, openapi=describe(ROUTES))
+        self._server = HttpServer(build_app(self._herd, ROUTES), host=host)
 
     async def start(self) -> None:
         self.address = await self._server.start()
 
     async def serve(self) -> None:
-        await self._server.serve()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._server.serve(), name="http")
+            group.create_task(self._herd.live.run(), name="live")
 
     async def drain(self) -> None:
-        await self._server.stop()
+        await self.stop()
 
     async def stop(self) -> None:
+        self._herd.live.close()  # Else the server would wait for viewers, who never leave by themselves.
         await self._server.stop()

@@ -25,6 +25,20 @@ class ProblemAnswer(Struct):
     error: Problem
 
 
+class WebdriverError(Struct):
+    """What went wrong, as W3C WebDriver has it."""
+
+    error: str
+    message: str
+    stacktrace: str
+
+
+class WebdriverAnswer(Struct):
+    """The answer to a WebDriver client's request that failed."""
+
+    value: WebdriverError
+
+
 def is_webdriver(path: str) -> bool:
     """Whether a WebDriver client asks, who understands errors in the W3C form only."""
     return path == "/status" or path.startswith(_WEBDRIVER_PATHS)
@@ -39,7 +53,7 @@ def answer_error(path: str, error: RemudaError) -> Response:
     """The answer to a request for this path that failed."""
     body: object = ProblemAnswer(problem_of(error))
     if is_webdriver(path):
-        body = {"value": {"error": error.webdriver, "message": error.message, "stacktrace": ""}}
+        body = WebdriverAnswer(WebdriverError(error.webdriver, error.message, stacktrace=""))
     answer = json_response(body, status=error.status)
     if isinstance(error, Unavailable):
         answer.headers["Retry-After"] = str(math.ceil(error.retry_after))

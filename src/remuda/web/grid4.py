@@ -120,11 +120,10 @@ async def grid_queue(herd: Herd, _request: Request) -> QueueAnswer:
 
 def front_door(request: Request) -> str:
     """The URL under which the client knows us: it came through a gateway, which passes that on."""
-    for name in ("x-forwarded-host", "host"):
-        host = request.headers.get(name, "")
-        if _HOST.fullmatch(host):
-            return f"http://{host}"
-    return "http://127.0.0.1"
+    scheme = "https" if request.headers.get("x-forwarded-proto") == "https" else "http"
+    hosts = (request.headers.get(name, "") for name in ("x-forwarded-host", "host"))
+    host = next((host for host in hosts if _HOST.fullmatch(host)), "127.0.0.1")
+    return f"{scheme}://{host}"
 
 
 def _node(

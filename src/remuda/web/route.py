@@ -30,7 +30,6 @@ class Route:
     answer: type[Struct] | str
     """What it answers with: a Struct, or a media type where that is not JSON."""
     query: type[Struct] | None = None
-    may_fail_with: tuple[int, ...] = ()
 
     async def respond(self, herd: Herd, request: Request) -> Response:
         """The handler's answer as a response."""

@@ -1,13 +1,64 @@
-"""Every route of the api role, declared once."""
+"""Every route of the api role, declared once: the application and the OpenAPI document come from it."""
 
+from remuda.grid.view import SessionDetail, SessionPage
+from remuda.web import handlers
 from remuda.web.grid4 import GridStatusAnswer, QueueAnswer, grid_queue, grid_status
+from remuda.web.handlers import Ended, LogQuery, OrchestratorList, RoleList, SessionLog, SessionsQuery
 from remuda.web.health import Health, healthz, readyz
+from remuda.web.overview import Overview
 from remuda.web.route import Route
 
+HTML = "text/html"
+JSON = "application/json"
+
 ROUTES = (
+    Route("GET", "/api/overview", "Everything the dashboard shows, at once", handlers.get_overview, Overview),
+    Route(
+        "GET",
+        "/api/live",
+        "The overview whenever it changes, as Server-Sent Events",
+        handlers.watch,
+        "text/event-stream",
+    ),
+    Route(
+        "GET",
+        "/api/sessions",
+        "Sessions: the active ones oldest first, or a page of the terminated ones",
+        handlers.list_sessions,
+        SessionPage,
+        query=SessionsQuery,
+    ),
+    Route(
+        "GET",
+        "/api/sessions/{session}",
+        "One session with its capabilities and log; what looks secret is masked",
+        handlers.get_session,
+        SessionDetail,
+    ),
+    Route("DELETE", "/api/sessions/{session}", "End a session", handlers.end_session, Ended),
+    Route(
+        "GET",
+        "/api/sessions/{session}/log",
+        "What happened to a session",
+        handlers.get_session_log,
+        SessionLog,
+        query=LogQuery,
+    ),
+    Route(
+        "GET",
+        "/api/orchestrators",
+        "Orchestrators with their browsers and slots",
+        handlers.list_orchestrators,
+        OrchestratorList,
+    ),
+    Route("GET", "/api/roles", "The roles that run", handlers.list_roles, RoleList),
+    Route("GET", "/api/openapi.json", "This description", handlers.get_openapi, JSON),
+    Route("GET", "/api/docs", "This description, for people", handlers.get_docs, HTML),
     Route("GET", "/status", "The herd in the shape of Selenium Grid 4", grid_status, GridStatusAnswer),
     Route("GET", "/wd/hub/status", "The same, for older clients", grid_status, GridStatusAnswer),
     Route("GET", "/se/grid/newsessionqueue/queue", "Sessions that wait for a slot", grid_queue, QueueAnswer),
     Route("GET", "/healthz", "Whether the process lives", healthz, Health),
-    Route("GET", "/readyz", "Whether a session could be created", readyz, Health, may_fail_with=(503,)),
+    Route("GET", "/readyz", "Whether a session could be created; 503 says why not", readyz, Health),
+    Route("GET", "/", "The dashboard", handlers.get_dashboard, HTML),
+    Route("GET", "/static/{path:path}", "The dashboard's files", handlers.get_file, "*/*"),
 )

@@ -1,0 +1,132 @@
+"""What each route of the API does."""
+
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, Struct
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from remuda.base.errors import SessionLost
+from remuda.base.ids import SessionId, is_uuid
+from remuda.base.log import get_logger
+from remuda.fleet.logbook import KEEP
+from remuda.grid.model import State
+from remuda.grid.view import LogEntry, OrchestratorView, SessionDetail, SessionPage, orchestrators
+from remuda.web.faces import json_response
+from remuda.web.herd import Herd
+from remuda.web.overview import Overview, RoleView, read_roles
+from remuda.web.route import read_query
+
+log = get_logger(__name__)
+
+ENDED_BY_API = "Ended through the API"
+
+
+class SessionsQuery(Struct):
+    """Which sessions, about how many, and from where on."""
+
+    state: Literal["active", "terminated"] = "active"
+    limit: Annotated[int, Meta(ge=1, le=500)] = 50
+    cursor: Annotated[str, Meta(pattern=r"^\d{1,20}$")] = "0"
+
+
+class LogQuery(Struct):
+    """Which entries of a log: at most so many after this one."""
+
+    after: Annotated[str, Meta(pattern=r"^(\d{1,19}-\d{1,19})?$")] = ""
+    limit: Annotated[int, Meta(ge=1, le=KEEP)] = KEEP
+
+
+class Ended(Struct):
+    """The session's end; `ended` is false when it had ended before."""
+
+    id: str
+    ended: bool
+
+
+class SessionLog(Struct):
+    """What happened to a session, oldest first."""
+
+    entries: list[LogEntry]
+
+
+class OrchestratorList(Struct):
+    """Every orchestrator that is registered."""
+
+    orchestrators: list[OrchestratorView]
+
+
+class RoleList(Struct):
+    """Every role that runs."""
+
+    roles: list[RoleView]
+
+
+async def get_overview(herd: Herd, _request: Request) -> Overview:
+    return await herd.overview()
+
+
+async def list_sessions(herd: Herd, request: Request) -> SessionPage:
+    query = read_query(request, SessionsQuery)
+    if query.state == "terminated":
+        return await herd.view.terminated(cursor=query.cursor, limit=query.limit)
+    start = int(query.cursor)
+    active = await herd.view.active(start=start, limit=query.limit)
+    following = start + query.limit
+    is_last = following >= sum(active.counts.values())
+    return SessionPage(active.sessions, None if is_last else str(following))
+
+
+async def get_session(herd: Herd, request: Request) -> SessionDetail:
+    return await herd.view.session(request.path_params["session"])
+
+
+async def end_session(herd: Herd, request: Request) -> Ended:
+    """Ends the session; its node hears of it, closes the browser and gives the slot back."""
+    name = request.path_params["session"]
+    session = SessionId(name)
+    state = await herd.sessions.state(session) if is_uuid(name) else None
+    if state is None:
+        raise SessionLost(f"There is no session {name[:100]!r}.")
+    # Both documented codes say that it was the client's side that wanted no more.
+    code = "CLOSED" if state is State.ALIVE else "CLEFT"
+    ended = await herd.sessions.move(session, State.TERMINATED, code=code, message=ENDED_BY_API)
+    if ended:
+        log.info("session ended", session=session, by="api")
+    return Ended(session, ended)
+
+
+async def get_session_log(herd: Herd, request: Request) -> SessionLog:
+    query = read_query(request, LogQuery)
+    session = request.path_params["session"]
+    return SessionLog(await herd.view.log(session, after=query.after, limit=query.limit))
+
+
+async def list_orchestrators(herd: Herd, _request: Request) -> OrchestratorList:
+    return OrchestratorList(await orchestrators(herd.store))
+
+
+async def list_roles(herd: Herd, _request: Request) -> RoleList:
+    return RoleList(await read_roles(herd.store))
+
+
+async def watch(herd: Herd, _request: Request) -> Response:
+    # Proxies between us and the browser must not hold events back.
+    headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+    return StreamingResponse(herd.live.watch(), media_type="text/event-stream", headers=headers)
+
+
+async def get_openapi(herd: Herd, _request: Request) -> Any:
+    return json_response(herd.openapi)
+
+
+async def get_docs(herd: Herd, request: Request) -> Response:
+    return herd.files.answer("docs.html", request)
+
+
+async def get_dashboard(herd: Herd, request: Request) -> Response:
+    return herd.files.answer("index.html", request)
+
+
+async def get_file(herd: Herd, request: Request) -> Response:
+    return herd.files.answer(request.path_params["path"], request)
