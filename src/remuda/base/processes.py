@@ -4,6 +4,7 @@ import asyncio
 import ctypes
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -77,3 +78,13 @@ async def until_readable(descriptor: int) -> None:
         await readable.wait()
     finally:
         loop.remove_reader(descriptor)
+
+
+async def until_exit(process: subprocess.Popen[bytes]) -> int:
+    """Waits for the end of a child, however it comes; its exit status."""
+    pidfd = os.pidfd_open(process.pid)
+    try:
+        await until_readable(pidfd)
+    finally:
+        os.close(pidfd)
+    return process.wait()

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from remuda.base import clock
 from remuda.base.log import get_logger
-from remuda.base.processes import until_readable
+from remuda.base.processes import until_exit
 from remuda.fleet.lifeline import Tether
 
 log = get_logger(__name__)
@@ -90,12 +90,7 @@ class Child:
 
     async def _ended(self) -> None:
         assert self._process is not None
-        pidfd = os.pidfd_open(self._process.pid)
-        try:
-            await until_readable(pidfd)
-        finally:
-            os.close(pidfd)
-        self._process.wait()
+        await until_exit(self._process)
 
     async def stop(self, hurry: asyncio.Event) -> None:
         """Asks the process to leave and waits for it; kills it when there is hurry."""

@@ -1,6 +1,5 @@
 """What went through the door, in plain ints (0.06 µs each); somebody else brings them to Redis."""
 
-from collections import Counter
 from typing import NamedTuple
 
 from remuda.fleet.relay import Request
@@ -13,7 +12,7 @@ OTHER = "OTHER"
 class Counts(NamedTuple):
     """Requests by method and status, and bytes on the public side."""
 
-    requests: Counter[tuple[str, int]]
+    requests: dict[tuple[str, int], int]
     bytes_in: int
     bytes_out: int
 
@@ -23,7 +22,8 @@ class Counters:
 
     def __init__(self) -> None:
         self.in_flight = 0
-        self._requests: Counter[tuple[str, int]] = Counter()
+        # Not a Counter, which takes three times as long to count one.
+        self._requests: dict[tuple[str, int], int] = {}
         self._bytes_in = 0
         self._bytes_out = 0
 
@@ -33,12 +33,13 @@ class Counters:
     def request_finished(self, request: Request, status: int, bytes_in: int, bytes_out: int) -> None:
         self.in_flight -= 1
         method = request.method
-        self._requests[method if method in METHODS else OTHER, status] += 1
+        key = method if method in METHODS else OTHER, status
+        self._requests[key] = self._requests.get(key, 0) + 1
         self._bytes_in += bytes_in
         self._bytes_out += bytes_out
 
     def request_refused(self, status: int, bytes_in: int, bytes_out: int) -> None:
-        self._requests[OTHER, status] += 1
+        self._requests[OTHER, status] = self._requests.get((OTHER, status), 0) + 1
         self._bytes_in += bytes_in
         self._bytes_out += bytes_out
 
@@ -49,11 +50,12 @@ class Counters:
     def take(self) -> Counts:
         """What was counted since the last time."""
         counts = Counts(self._requests, self._bytes_in, self._bytes_out)
-        self._requests, self._bytes_in, self._bytes_out = Counter(), 0, 0
+        self._requests, self._bytes_in, self._bytes_out = {}, 0, 0
         return counts
 
     def put_back(self, counts: Counts) -> None:
         """Counts that could not be delivered: they come with the next ones."""
-        self._requests.update(counts.requests)
+        for key, count in counts.requests.items():
+            self._requests[key] = self._requests.get(key, 0) + count
         self._bytes_in += counts.bytes_in
         self._bytes_out += counts.bytes_out

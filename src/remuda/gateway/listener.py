@@ -1,5 +1,6 @@
 """The public port, apart from the gateway: `remuda up` takes the port, and needs no more of it than that."""
 
+import os
 import socket
 
 from remuda.base.config import Config
@@ -20,5 +21,7 @@ def listen(config: Config) -> socket.socket:
         family = socket.getaddrinfo(config.host, config.port, type=socket.SOCK_STREAM)[0][0]
         return socket.create_server((config.host, config.port), family=family, backlog=BACKLOG)
     except (OSError, OverflowError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
+        # Not the error's own text, which repeats the address.
+        code = getattr(error, "errno", None) or 0
+        reason = os.strerror(code) if code > 0 else str(error)
         raise Misconfigured(f"Cannot listen on {config.host}:{config.port}: {reason}") from error

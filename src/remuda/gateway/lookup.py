@@ -16,10 +16,13 @@ from remuda.fleet.role import running_roles
 from remuda.grid.model import State, state_of
 from remuda.grid.sessions import Sessions
 from remuda.keyspace import grid
+from remuda.keyspace.log_codes import BY_CODE
 from remuda.store import Store
 
 REFRESH_EVERY = 2.0
-AVOID_FOR = 5.0
+AVOID_FOR = 2.0
+WAIT_FOR = 5.0
+LOOK_EVERY = 0.1
 MAX_SESSIONS = 20_000
 
 
@@ -49,8 +52,7 @@ class RedisDirectory:
         self._apis = self._usable([_address(role["address"]) for role in roles if role["name"] == "api"])
 
     def _usable(self, addresses: list[Address]) -> list[Address]:
-        # One that has just refused is only asked again at once if there is nobody else.
-        return [each for each in addresses if each not in self._avoided] or addresses
+        return [each for each in addresses if each not in self._avoided]
 
     async def _live_managers(self) -> list[Address]:
         ids = await self._store.smembers(grid.MANAGERS())
@@ -86,11 +88,16 @@ class RedisDirectory:
         return addresses[self._turn % len(addresses)] if addresses else None
 
     async def _look_again(self, name: str) -> Address:
-        await self.refresh()
-        found = self._next(self._managers if name == "manager" else self._apis)
-        if found is None:
-            raise UpstreamUnavailable(f"No {name} is running; `remuda status` shows what is")
-        return found
+        """One that runs, if need be after a while: one that restarts must not be noticed by clients."""
+        deadline = clock.monotonic() + WAIT_FOR
+        while True:
+            await self.refresh()
+            found = self._next(self._managers if name == "manager" else self._apis)
+            if found is not None:
+                return found
+            if clock.monotonic() > deadline:
+                raise UpstreamUnavailable(f"No {name} is running")
+            await asyncio.sleep(LOOK_EVERY)
 
     async def _look_up(self, session: SessionId) -> Address:
         upstream = self._store.hmget(grid.SESSION_UPSTREAM(session), "host", "port")
@@ -113,8 +120,8 @@ class RedisDirectory:
         if state_of(stamps) is not State.TERMINATED:
             return SessionLost(f"Session {session} is still being created")
         code, meta = await Sessions(self._store).last_words(session) or ("", {})
-        reason = f"{code}, {meta['message']}" if meta.get("message") else code
-        return SessionLost(f"Session {session} ended at {stamps[State.TERMINATED.stamp]} ({reason})")
+        reason = meta.get("message") or (BY_CODE[code].meaning if code in BY_CODE else "nobody knows why")
+        return SessionLost(f"Session {session} ended at {stamps[State.TERMINATED.stamp]}: {reason} ({code})")
 
 
 def _address(text: str) -> Address:

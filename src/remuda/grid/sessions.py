@@ -143,15 +143,14 @@ class Sessions:
         return None if text is None else msgspec.json.decode(text)
 
     async def last_words(self, session: SessionId) -> tuple[str, dict[str, Any]] | None:
-        """Why the session ended: code and meta of its gravest log entry, a failure before all others."""
+        """Why the session ended: code and meta of its first failure, else of what came before the HALT."""
         entries = [
             fields for _, fields in stream_entries(await self._store.xrange(grid.SESSION_LOG(session)))
         ]
+        # The first failure is the cause and what fails after it the consequence; a HALT ends every node.
         failures = [entry for entry in entries if entry["level"] == "fail"]
-        if not entries:
-            return None
-        last = (failures or entries)[-1]
-        return last["code"], msgspec.json.decode(last["meta"])
+        causes = failures[:1] or [entry for entry in entries if entry["code"] != "HALT"][-1:]
+        return next(((cause["code"], msgspec.json.decode(cause["meta"])) for cause in causes), None)
 
     async def count_startup(self, seconds: float) -> None:
         """Adds a start-up that succeeded to the histogram; buckets are cumulative."""

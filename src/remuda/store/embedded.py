@@ -19,13 +19,14 @@ from urllib.parse import quote
 
 from remuda.base.errors import Misconfigured, StoreUnavailable
 from remuda.base.log import get_logger
-from remuda.base.processes import die_with_parent
+from remuda.base.processes import die_with_parent, until_exit
 from remuda.store.store import Store
 
 log = get_logger(__name__)
 
 START_TIMEOUT = 30.0
 STOP_TIMEOUT = 10.0
+RESTART_PAUSE = 1.0
 # The server of a herd that was killed a moment ago may still be writing its last data.
 CLAIM_TIMEOUT = 3.0
 # Linux keeps a socket's path in 108 bytes.
@@ -56,23 +57,64 @@ async def embedded_redis(directory: Path) -> AsyncIterator[str]:
             socket = directory.resolve() / "redis.sock"
             if len(str(socket)) > _LONGEST_SOCKET_PATH:
                 socket = Path(short_directory) / "redis.sock"
-            socket.unlink(missing_ok=True)
-            process = subprocess.Popen(
-                _command(binary, directory, socket),
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                pass_fds=(lock.fileno(),),
-                # A Ctrl-C in the terminal is for the herd, which still needs Redis to leave properly.
-                start_new_session=True,
-                preexec_fn=die_with_parent(signal.SIGTERM),
-            )
+            server = _Server(binary, directory, socket, lock=lock, output=output)
             try:
-                url = f"unix://{quote(str(socket))}"
-                await _await_ready(process, url, directory / "redis.log")
-                yield url
+                await server.start()
+                keeper = asyncio.create_task(server.keep_running(), name="keep redis running")
+                try:
+                    yield server.url
+                finally:
+                    keeper.cancel()
+                    await asyncio.gather(keeper, return_exceptions=True)
             finally:
-                await asyncio.shield(asyncio.to_thread(_stop, process))
+                await asyncio.shield(asyncio.to_thread(server.stop))
+
+
+class _Server:
+    """The server's process, started anew when it dies: its data are on disk."""
+
+    def __init__(
+        self, binary: Path, directory: Path, socket: Path, *, lock: IO[bytes], output: IO[bytes]
+    ) -> None:
+        self.url = f"unix://{quote(str(socket))}"
+        self._command = _command(binary, directory, socket)
+        self._socket = socket
+        self._log_file = directory / "redis.log"
+        self._lock = lock
+        self._output = output
+        self._process: subprocess.Popen[bytes] | None = None
+
+    async def start(self) -> None:
+        """Starts the process and waits until it serves."""
+        self._socket.unlink(missing_ok=True)
+        self._process = subprocess.Popen(
+            self._command,
+            stdin=subprocess.DEVNULL,
+            stdout=self._output,
+            stderr=self._output,
+            pass_fds=(self._lock.fileno(),),
+            # A Ctrl-C in the terminal is for the herd, which still needs Redis to leave properly.
+            start_new_session=True,
+            preexec_fn=die_with_parent(signal.SIGTERM),
+        )
+        await _await_ready(self._process, self.url, self._log_file)
+
+    async def keep_running(self) -> None:
+        """Starts the process again whenever it dies, for ever."""
+        while True:
+            assert self._process is not None
+            await until_exit(self._process)
+            log.error("redis died", status=self._process.returncode, log=str(self._log_file))
+            try:
+                await self.start()
+            except StoreUnavailable as error:
+                log.error("redis does not start", reason=error.message)
+                await asyncio.sleep(RESTART_PAUSE)
+
+    def stop(self) -> None:
+        """Ends the process; it writes everything down first. Blocks."""
+        if self._process is not None:
+            _stop(self._process)
 
 
 def _open(directory: Path, name: str) -> IO[bytes]:

@@ -17,7 +17,7 @@ import msgspec
 from remuda.base.errors import DriverUnavailable
 from remuda.base.ids import NodeId
 from remuda.base.log import get_logger
-from remuda.base.processes import adopt_orphans, die_with_parent, kill_descendants, until_readable
+from remuda.base.processes import adopt_orphans, die_with_parent, kill_descendants, until_exit
 from remuda.fleet.relay import Address
 from remuda.grid.browsers import Browser
 from remuda.grid.node.leftovers import MARK
@@ -76,12 +76,7 @@ class Driver:
     async def ended(self) -> int:
         """Waits until the driver has ended by itself; its exit status."""
         assert self._process is not None
-        pidfd = os.pidfd_open(self._process.pid)
-        try:
-            await until_readable(pidfd)
-        finally:
-            os.close(pidfd)
-        return self._process.wait()
+        return await until_exit(self._process)
 
     def tail(self) -> str:
         """The last line that the driver wrote."""

@@ -1,0 +1,29 @@
+"""A herd that the acceptance tests of one process share, and the census at its end."""
+
+import asyncio
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from herds import Herd, running_herd
+from remuda.store import Store
+from remuda.store.census import Stranger, take_census
+
+
+@pytest.fixture(scope="session")
+def herd() -> Iterator[Herd]:
+    """A whole herd with two slots. When the tests are through, its Redis holds only what is declared."""
+    # Not pytest's directory: a socket's path has to be short.
+    with (
+        tempfile.TemporaryDirectory(prefix="herd-") as directory,
+        running_herd(Path(directory) / "data", "--slots", "2") as herd,
+    ):
+        yield herd
+        assert asyncio.run(_census(herd)) == []
+
+
+async def _census(herd: Herd) -> list[Stranger]:
+    async with Store(herd.redis_url) as store:
+        return await take_census(store)
