@@ -91,6 +91,7 @@ def relay_in_memory(segments: list[bytes]) -> MemoryRelay:
         relay.add_upstream()
         await relay.feed(segments)
         relay.close()
+        relay.client.connection_lost(None)
         return relay
 
     return asyncio.run(run())

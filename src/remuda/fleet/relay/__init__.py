@@ -7,7 +7,7 @@ it ends, `exchange` asks the owner's router and carries it out, `rewrite` makes 
 
 from remuda.fleet.relay.address import Address
 from remuda.fleet.relay.errors import BodyTooLarge, HeadTooLarge, MalformedRequest, RequestTimeout
-from remuda.fleet.relay.head import Fields, Request
+from remuda.fleet.relay.head import Request
 from remuda.fleet.relay.plan import (
     Answer,
     Forward,
@@ -25,7 +25,6 @@ __all__ = [
     "Address",
     "Answer",
     "BodyTooLarge",
-    "Fields",
     "Forward",
     "Handle",
     "HeadTooLarge",

@@ -56,25 +56,13 @@ class Client(asyncio.Protocol):
         _probe_when_silent(transport.get_extra_info("socket"))
 
     def data_received(self, data: bytes) -> None:
-        if self._is_leaving:
+        if self.exchange is not None or self._is_paused or self._is_leaving:
+            self._receive_ahead(data)
             return
-        exchange = self.exchange
-        if exchange is None and not self._is_paused:
-            self._read(self._buffer + data if self._buffer else data)
-            return
-        if exchange is not None and exchange.body is not None:
-            data = self._read_body(exchange, data)
-        self._buffer += data
-        if self.exchange is None:
-            self._read_on_soon()
-        self.settle()
-
-    def _read(self, data: bytes) -> None:
+        if self._buffer:
+            data = self._buffer + data
         end = data.find(END) + 4
-        if end > MAX_HEAD or (end < 4 and len(data) > MAX_HEAD):
-            self._refuse(HeadTooLarge(), len(data))
-            return
-        if end < 4:
+        if end < 4 or end > MAX_HEAD:
             self._wait_for_head(data)
             return
         try:
@@ -95,6 +83,18 @@ class Client(asyncio.Protocol):
         if self.exchange is exchange:
             exchange.start()
 
+    def _receive_ahead(self, data: bytes) -> None:
+        """Take what comes while a request is under way: its body, and perhaps more requests."""
+        if self._is_leaving:
+            return
+        exchange = self.exchange
+        if exchange is not None and exchange.body is not None:
+            data = self._read_body(exchange, data)
+        self._buffer += data
+        if self.exchange is None:
+            self._read_on_soon()
+        self.settle()
+
     def _read_body(self, exchange: Exchange, data: bytes) -> bytes:
         rest = exchange.feed(data)
         if self.exchange is exchange:
@@ -102,6 +102,9 @@ class Client(asyncio.Protocol):
         return rest
 
     def _wait_for_head(self, data: bytes) -> None:
+        if len(data) > MAX_HEAD:
+            self._refuse(HeadTooLarge(), len(data))
+            return
         # What can never become a head is refused now, not when its time is up.
         if data.count(b"\n") != data.count(b"\r\n") or not (data[0] == 13 or 65 <= data[0] <= 90):
             self._refuse(MalformedRequest("This is not an HTTP/1.1 request."), len(data))
@@ -117,7 +120,7 @@ class Client(asyncio.Protocol):
     def _read_on(self) -> None:
         if self._buffer and self.exchange is None and not self._is_paused and not self._is_leaving:
             data, self._buffer = self._buffer, b""
-            self._read(data)
+            self.data_received(data)
         self.settle()
 
     def _refuse(self, error: RemudaError, bytes_in: int) -> None:

@@ -178,7 +178,8 @@ class Exchange:
         """Pass the answer's head on, and what is there of its body."""
         self._status = response.status
         keep_alive = self._keep_alive = self._can_keep_alive() and response.length != UNTIL_CLOSE
-        data = homeward(response, self.request, keep_alive=keep_alive) + body
+        is_plain = keep_alive and not self.request.head.is_http_10
+        data = (response.head if is_plain else homeward(response, self.request, keep_alive=keep_alive)) + body
         self._bytes_out += len(data)
         self._client.transport.write(data)
 

@@ -143,7 +143,8 @@ class Upstream(asyncio.Protocol):
         if self._keep_alive and is_clean and owner.body is None:
             self.pool.put(self)
         else:
-            self.transport.close()
+            # Not close: that would wait until the upstream has read what it no longer wants.
+            self.transport.abort()
         owner.responded()
 
     def _lose(self, reason: str) -> None:
