@@ -113,6 +113,22 @@ def first_match(sets: Iterable[Capabilities], offers: Iterable[Offer]) -> tuple[
     return next(((wanted, offer) for wanted in sets for offer in offers if is_match(wanted, offer)), None)
 
 
+def for_client(actual: Capabilities, *, session: str, front_door: str) -> Capabilities:
+    """What a driver says of its session, with URLs that work from the client's side.
+
+    `webSocketUrl` (BiDi) is the one that the driver gave, so only there if it was asked for; `se:cdp` is
+    how Selenium Grid names the way to a Chromium's DevTools, and what Playwright looks for.
+    """
+    ours = f"{front_door}/session/{session}"
+    seen = dict(actual)
+    if "webSocketUrl" in seen:
+        seen["webSocketUrl"] = ours
+    if "debuggerAddress" in seen.get("goog:chromeOptions", {}):
+        seen["se:cdp"] = f"{ours}/se/cdp"
+        seen["se:cdpVersion"] = seen.get("browserVersion", "")
+    return seen
+
+
 def _is_browser(wanted: str, offered: str) -> bool:
     name = wanted.lower()
     # Clients name Chromium either way; its driver calls itself chrome.

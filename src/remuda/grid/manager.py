@@ -17,7 +17,7 @@ from remuda.fleet.drain import Drain
 from remuda.fleet.liveness import Beat, Heart, unix_seconds
 from remuda.fleet.relay import Address, Answer, Handle, Relay, Request
 from remuda.fleet.role import Role
-from remuda.grid.capabilities import Capabilities, read_request
+from remuda.grid.capabilities import Capabilities, for_client, read_request
 from remuda.grid.model import State
 from remuda.grid.registry import candidates, describe, live_offers
 from remuda.grid.sessions import Sessions, manager_beat, session_bell
@@ -129,7 +129,8 @@ class Manager(Role):
                 self._heart.forget(beat)
             await self._sessions.count_startup(clock.monotonic() - began)
             log.info("session created", session=session, took=round(clock.monotonic() - began, 3))
-            return answer_value({"sessionId": session, "capabilities": actual})
+            seen = for_client(actual, session=session, front_door=_front_door(request))
+            return answer_value({"sessionId": session, "capabilities": seen})
 
     async def _bring_up(self, session: SessionId, wanted: list[Capabilities]) -> Capabilities:
         limits = await self._timeouts.read()
@@ -205,6 +206,12 @@ class Manager(Role):
         task = asyncio.create_task(farewell(), name=f"farewell {session}")
         self._farewells.add(task)
         task.add_done_callback(self._farewells.discard)
+
+
+def _front_door(request: Request) -> str:
+    """Where the client sees the herd, for WebSockets."""
+    scheme = "wss" if request.header("x-forwarded-proto") == "https" else "ws"
+    return f"{scheme}://{request.header('x-forwarded-host') or request.header('host') or ''}"
 
 
 def _client_of(request: Request) -> dict[str, Any]:

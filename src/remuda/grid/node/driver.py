@@ -98,24 +98,17 @@ class Driver:
 
     # Its protocol
 
-    async def call(self, method: str, path: str, body: bytes = b"", *, timeout: float) -> tuple[int, bytes]:
-        """Status and body of the driver's answer; DriverUnavailable when it gives none."""
+    async def call(
+        self, method: str, path: str, body: bytes = b"", *, timeout: float, to: Address | None = None
+    ) -> tuple[int, bytes]:
+        """Status and body of what the driver, or its browser, answers; DriverUnavailable if it does not."""
         # In a thread and with the standard library: a session needs three of these in its whole life.
         try:
-            return await asyncio.to_thread(self._call, method, path, body, timeout)
+            return await asyncio.to_thread(_call, to or self.address, method, path, body, timeout)
         except (OSError, http.client.HTTPException) as error:
             raise DriverUnavailable(
                 f"The driver does not answer: {str(error) or type(error).__name__}"
             ) from error
-
-    def _call(self, method: str, path: str, body: bytes, timeout: float) -> tuple[int, bytes]:
-        connection = http.client.HTTPConnection(self.address.host, self.address.port, timeout=timeout)
-        try:
-            connection.request(method, path, body, {"Content-Type": "application/json; charset=utf-8"})
-            response = connection.getresponse()
-            return response.status, response.read()
-        finally:
-            connection.close()
 
     async def new_session(self, request: dict[str, Any], *, timeout: float) -> tuple[str, dict[str, Any]]:
         """The driver's session id and capabilities; DriverUnavailable with its own words when it refuses."""
@@ -127,3 +120,13 @@ class Driver:
             raise DriverUnavailable(value["message"])
         except (msgspec.DecodeError, KeyError, TypeError) as error:
             raise DriverUnavailable(f"The driver's answer makes no sense: {body[:200]!r}") from error
+
+
+def _call(address: Address, method: str, path: str, body: bytes, timeout: float) -> tuple[int, bytes]:
+    connection = http.client.HTTPConnection(address.host, address.port, timeout=timeout)
+    try:
+        connection.request(method, path, body, {"Content-Type": "application/json; charset=utf-8"})
+        response = connection.getresponse()
+        return response.status, response.read()
+    finally:
+        connection.close()

@@ -4,19 +4,20 @@ Commands go through byte for byte but for the session's id, which the driver kno
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 
 from remuda.base import clock
-from remuda.base.errors import DriverUnavailable, RemudaError, SessionLost, Unavailable
+from remuda.base.errors import DriverUnavailable, RemudaError, SessionLost, Unavailable, UnknownCommand
 from remuda.base.ids import NodeId, SessionId
 from remuda.base.log import get_logger
 from remuda.fleet.bell import wait_for
 from remuda.fleet.liveness import Heart
-from remuda.fleet.relay import Answer, Forward, Handle, Plan, Relay, Request
+from remuda.fleet.relay import Address, Answer, Forward, Handle, Plan, Relay, Request
 from remuda.grid.browsers import Browser
 from remuda.grid.capabilities import Offer, first_match
 from remuda.grid.model import State
@@ -74,6 +75,7 @@ class Node:
         self._session = SessionId("")
         self._outer = ""
         self._inner = ""
+        self._devtools: Address | None = None
 
     def end(self, ending: Ending) -> None:
         """Has the session end for this reason, unless it already ends for another."""
@@ -121,6 +123,7 @@ class Node:
         limit = (await self._timeouts.read())["nodeStartup"]
         inner_id, actual = await self._driver.new_session(self._request(await requested), timeout=limit)
         self._outer, self._inner = f"/session/{session}", f"/session/{inner_id}"
+        self._devtools = _debugger_address(actual)
         await self._listen(inner_id, actual)
 
     def _request(self, wanted: list[dict[str, Any]]) -> dict[str, Any]:
@@ -211,7 +214,7 @@ class Node:
 
     # Its requests
 
-    def _route(self, request: Request) -> Plan:
+    def _route(self, request: Request) -> Plan | Awaitable[Plan]:
         outer, target = self._outer, request.target
         if not target.startswith(outer) or target[len(outer) : len(outer) + 1] not in ("", "/", "?"):
             return self._route_other(target)
@@ -219,9 +222,21 @@ class Node:
             return Handle(self._delete_session)
         if request.method == "DELETE" and target == f"{outer}/window":
             return Handle(self._delete_window)
+        if request.is_upgrade and target == f"{outer}/se/cdp":
+            return self._forward_to_devtools()
         address = self._driver.address
         # ChromeDriver only talks to those who call it by a local name.
         return Forward(address, self._inner + target[len(outer) :], host=str(address))
+
+    async def _forward_to_devtools(self) -> Plan:
+        """To the browser's own DevTools, whose path has a secret in it that only the browser tells."""
+        if self._devtools is None:
+            raise UnknownCommand(f"{self._browser.name} has no DevTools to connect to")
+        status, body = await self._driver.call("GET", "/json/version", to=self._devtools, timeout=10.0)
+        if status != 200:
+            raise DriverUnavailable("The browser does not tell where its DevTools are")
+        path = urlsplit(msgspec.json.decode(body)["webSocketDebuggerUrl"]).path
+        return Forward(self._devtools, path, host=str(self._devtools))
 
     def _route_other(self, target: str) -> Answer:
         if target == "/status":
@@ -246,3 +261,9 @@ class Node:
     async def _ask_driver(self, method: str, path: str) -> Answer:
         status, body = await self._driver.call(method, path, timeout=60.0)
         return Answer(status, body, headers=HEADERS)
+
+
+def _debugger_address(actual: dict[str, Any]) -> Address | None:
+    """Where a Chromium listens for DevTools."""
+    host, _, port = actual.get("goog:chromeOptions", {}).get("debuggerAddress", "").partition(":")
+    return Address("127.0.0.1" if host == "localhost" else host, int(port)) if port else None

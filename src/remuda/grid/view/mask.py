@@ -8,6 +8,7 @@ from remuda.base.log import redact
 HIDDEN = "***"
 LONGEST = 300
 """Characters of a text that are shown: extensions and profiles come as megabytes of base64."""
+SEARCHED = 20 * LONGEST
 
 _SECRET_NAME = re.compile(
     r"pass(word|wd|phrase)?$|password|token|secret|credential|authorization|cookie|api[_-]?key"
@@ -35,7 +36,8 @@ def _mask_text(text: str) -> str:
     argument = _ARGUMENT.match(text)
     if argument and _SECRET_NAME.search(argument["name"]):
         return argument[1] + HIDDEN
-    return redact(_BARE_CREDENTIALS.sub(rf"\1{HIDDEN}@", clip(text)))
+    # Clipped last, lest the cut go through a secret; but nobody searches megabytes for what is not shown.
+    return clip(redact(_BARE_CREDENTIALS.sub(rf"\1{HIDDEN}@", text[:SEARCHED])))
 
 
 def clip(text: str) -> str:
