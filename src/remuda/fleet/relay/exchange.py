@@ -141,8 +141,10 @@ class Exchange:
 
     def _forward(self, plan: Forward) -> None:
         self._plan = plan
-        self._head = onward(self.request, plan)
-        upstream = None if self.request.head.is_upgrade else self._relay.pool.take(plan.address)
+        head = self.request.head
+        is_plain = plan.target is None and plan.host is None and not plan.headers and not head.is_upgrade
+        self._head = head.onward if is_plain else onward(self.request, plan)
+        upstream = None if head.is_upgrade else self._relay.pool.take(plan.address)
         if upstream is None:
             self._spawn(self._connect(plan))
         else:
@@ -210,7 +212,7 @@ class Exchange:
             self._client.transport.write(rest)
         if early:
             upstream.write(early)
-        tunnel.flowed(len(early), len(rest))
+        tunnel.count(len(early), len(rest))
 
     def upstream_congested(self) -> None:
         """The upstream reads slower than the client sends, or catches up."""

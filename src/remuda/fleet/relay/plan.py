@@ -66,7 +66,7 @@ class Observer(Protocol):
         """Bytes that were no request were answered with `status`."""
 
     def bytes_flowed(self, request: Request, bytes_in: int, bytes_out: int) -> None:
-        """Bytes went through the tunnel that `request` opened."""
+        """Bytes went through the tunnel that `request` opened; told about once a second, and at its end."""
 
 
 class Unobserved:

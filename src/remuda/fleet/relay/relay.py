@@ -8,6 +8,7 @@ from remuda.base.errors import RemudaError
 from remuda.fleet.relay.client import Client
 from remuda.fleet.relay.head import Request
 from remuda.fleet.relay.plan import Answer, Limits, Observer, RenderError, Router, Unobserved
+from remuda.fleet.relay.tunnel import Tunnel
 from remuda.fleet.relay.upstream import Pool
 
 log = logging.getLogger(__name__)
@@ -40,6 +41,7 @@ class Relay:
         self.limits = limits or Limits()
         self.pool = Pool(self.limits)
         self.connections: set[Connection] = set()
+        self.tunnels: set[Tunnel] = set()
         self.is_draining = False
         # The loop's time at the last tick: deadlines need no more precision, and a timer or a clock call
         # per request would cost more than routing it.
@@ -101,4 +103,6 @@ class Relay:
         self.pool.sweep(self.now)
         for connection in [each for each in self.connections if each.expires < self.now]:
             connection.expire()
+        for tunnel in list(self.tunnels):
+            tunnel.tell()
         self._ticker = loop.call_later(self.limits.tick, self._tick)

@@ -20,8 +20,6 @@ def onward(request: Request, plan: Forward) -> bytes:
     An HTTP/1.0 request stays one, so that the upstream does not answer it in chunks.
     """
     head, target, headers, host = request.head, plan.target, plan.headers, plan.host
-    if target is None and host is None and not headers and not head.is_upgrade:
-        return head.onward
     block = head.fields.onward
     if head.is_upgrade:
         block = _with(block, _UPGRADE)

@@ -87,34 +87,43 @@ class Upstream(asyncio.Protocol):
             self.transport.abort()
             return
         try:
-            if self._body is None:
-                self._read_head(owner, self._buffer + data if self._buffer else data)
-            else:
+            if self._body is not None:
                 self._read_body(owner, self._body, data)
+                return
+            if self._buffer:
+                data = self._buffer + data
+            end = data.find(END) + 4
+            if end < 4 or end >= MEMORABLE:
+                self._read_long_head(owner, data, end)
+                return
+            response = remember_response(data[:end])
+            if response.length != len(data) - end or response.status < 200 or owner.request.method == "HEAD":
+                self._read_response(owner, response, data[end:])
+                return
+            # The usual case: a whole small answer in one segment goes on in one write.
+            self._buffer = b""
+            self._keep_alive = response.keep_alive
+            owner.respond(response, data[end:])
+            self._finish(owner)
         except (MalformedResponse, MalformedBody) as error:
             self._lose(f"{self.address} did not answer in HTTP/1.1: {error}.")
 
-    def _read_head(self, owner: Owner, data: bytes) -> None:
-        end = data.find(END) + 4
-        if end < 4:
-            if len(data) > MAX_HEAD:
-                raise MalformedResponse("its head is too large")
+    def _read_long_head(self, owner: Owner, data: bytes, end: int) -> None:
+        if end >= 4:
+            self._read_response(owner, read_response(data[:end]), data[end:])
+        elif len(data) > MAX_HEAD:
+            raise MalformedResponse("its head is too large")
+        else:
             self._buffer = data
-            return
+
+    def _read_response(self, owner: Owner, response: Response, data: bytes) -> None:
         self._buffer = b""
-        response = remember_response(data[:end]) if end < MEMORABLE else read_response(data[:end])
         if response.status < 200:
-            self._read_interim(owner, response, data[end:])
+            self._read_interim(owner, response, data)
             return
         self._keep_alive = response.keep_alive
-        length = 0 if owner.request.method == "HEAD" else response.length
-        if length == len(data) - end:
-            # The usual case: a whole small answer in one segment goes on in one write.
-            owner.respond(response, data[end:])
-            self._finish(owner)
-            return
-        self._body = body = body_of(length)
-        passed, rest = body.feed(data[end:])
+        self._body = body = body_of(0 if owner.request.method == "HEAD" else response.length)
+        passed, rest = body.feed(data)
         owner.respond(response, passed)
         if body.done:
             self._finish(owner, is_clean=not rest)
@@ -124,7 +133,7 @@ class Upstream(asyncio.Protocol):
             if not owner.request.head.is_http_10:
                 owner.respond_more(response.head)
             if rest:
-                self._read_head(owner, rest)
+                self.data_received(rest)
         elif owner.request.is_upgrade:
             owner.upgraded(response, rest)
         else:
