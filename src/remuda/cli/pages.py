@@ -1,0 +1,73 @@
+"""Reference pages that are generated from declarations: the options and the errors."""
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any, get_args, get_type_hints
+
+from remuda.base import errors
+from remuda.base.config import Config, env_name
+from remuda.base.errors import RemudaError
+
+_OPTIONS = """\
+# Options
+
+*Generated from its declarations by `make docs`: do not edit.*
+
+An option is taken from its flag, else from its environment variable, else from `remuda.toml` in the
+working directory (or the file given by `--config`), else it has its default. What can be changed while
+the herd runs is no option but a setting, in Redis: see `timeouts` in [the keys](keys.md).
+
+| in `remuda.toml` | environment | kind | default | meaning |
+|---|---|---|---|---|
+"""
+
+_ERRORS = """\
+# Errors
+
+*Generated from its declarations by `make docs`: do not edit.*
+
+The family says what to do: *Refused*, change the request; *Unavailable*, try again later (the answer
+carries `Retry-After`); *Lost*, the thing is gone; *Broken*, a bug of Remuda's. On WebDriver paths the body
+is `{"value": {"error", "message", "stacktrace"}}`, elsewhere `{"error": {"code", "message"}}`.
+
+| error | HTTP status | WebDriver error | default message |
+|---|---|---|---|
+"""
+
+
+def render_options() -> str:
+    """docs/reference/config.md."""
+    kinds = get_type_hints(Config)
+    rows = [
+        f"| `{option.name}` | `{env_name(option.name)}` | {_kind(kinds[option.name])} "
+        f"| {_default(option.default)} | {option.metadata['meaning']} |\n"
+        for option in dataclasses.fields(Config)
+    ]
+    return _OPTIONS + "".join(rows)
+
+
+def _kind(hint: Any) -> str:
+    choices = get_args(hint)
+    if choices:
+        return ", ".join(f"`{choice}`" for choice in choices)
+    return {"str": "text", "int": "number", "bool": "true or false", "Path": "path"}[hint.__name__]
+
+
+def _default(value: Any) -> str:
+    return f"`{str(value).lower() if isinstance(value, bool) else value}`" if str(value) else ""
+
+
+def render_errors() -> str:
+    """docs/reference/errors.md."""
+    rows = [
+        f"| {'&emsp;' * depth}`{kind.__name__}` | {kind.status} | `{kind.webdriver}` | {kind.__doc__} |\n"
+        for depth, kind in _tree(RemudaError, 0)
+        if kind.__module__ == errors.__name__
+    ]
+    return _ERRORS + "".join(rows)
+
+
+def _tree(kind: type[RemudaError], depth: int) -> Iterator[tuple[int, type[RemudaError]]]:
+    yield depth, kind
+    for child in kind.__subclasses__():
+        yield from _tree(child, depth + 1)

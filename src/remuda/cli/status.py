@@ -1,0 +1,109 @@
+"""`remuda status`: slots, sessions and roles of a running herd, in a terminal."""
+
+import http.client
+import json
+import time
+from typing import Any
+from urllib.parse import urlsplit
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from remuda.base.clock import now, parse_rfc3339
+from remuda.base.errors import InvalidArgument, Unavailable
+
+REFRESH_EVERY = 1.0
+TIMEOUT = 5.0
+_COLOURS = {"queued": "yellow", "pending": "cyan", "alive": "green"}
+
+
+def show_status(url: str, *, watch: bool) -> int:
+    """Prints the herd's state, once or until Ctrl-C; the exit status."""
+    console = Console()
+    if not watch:
+        console.print(_picture(read_overview(url), url))
+        return 0
+    with Live(console=console, screen=True, auto_refresh=False) as live:
+        try:
+            while True:
+                live.update(_picture(read_overview(url), url), refresh=True)
+                time.sleep(REFRESH_EVERY)
+        except KeyboardInterrupt:
+            return 0
+
+
+def read_overview(url: str) -> Any:
+    """The herd's own overview; Unavailable says what to do when there is none."""
+    parts = urlsplit(url)
+    if parts.scheme != "http" or not parts.hostname:
+        raise InvalidArgument(f"{url!r} is no front door; one looks like http://127.0.0.1:4444")
+    connection = http.client.HTTPConnection(parts.hostname, parts.port or 80, timeout=TIMEOUT)
+    try:
+        connection.request("GET", "/api/overview")
+        answer = connection.getresponse()
+        body = json.loads(answer.read())
+    except (OSError, ValueError, http.client.HTTPException) as error:
+        raise Unavailable(f"No herd answers at {url} ({error}); start one with `remuda up`") from error
+    finally:
+        connection.close()
+    if answer.status != 200:
+        raise Unavailable(f"The herd at {url} says: {body.get('error', {}).get('message', answer.reason)}")
+    return body
+
+
+def _picture(overview: Any, url: str) -> Group:
+    slots, queue = overview["slots"], overview["queue"]
+    title = Text.assemble(
+        ("Remuda ", "bold"),
+        f"{overview['version']} at {url}   ",
+        (
+            f"{slots['used']} of {slots['total']} slots in use",
+            "green" if slots["used"] < slots["total"] else "yellow",
+        ),
+        f"   {len(queue)} waiting",
+    )
+    return Group(title, Text(), _sessions(overview["sessions"]), Text(), _roles(overview["roles"]))
+
+
+def _sessions(sessions: list[Any]) -> Table | Text:
+    if not sessions:
+        return Text("no sessions", style="dim")
+    table = _table("session", "state", "browser", "name", "client", "age")
+    for session in sessions:
+        browser = (
+            session["actual"] or next(iter(session["requested"]), None) or {"name": "any", "version": ""}
+        )
+        table.add_row(
+            session["id"],
+            Text(session["state"], style=_COLOURS.get(session["state"], "")),
+            f"{browser['name']} {browser['version']}".strip(),
+            session["name"],
+            session["client"]["host"],
+            _span(session["age"]),
+        )
+    return table
+
+
+def _roles(roles: list[Any]) -> Table:
+    table = _table("role", "host", "pid", "version", "address", "up")
+    for role in roles:
+        up_for = _span(now() - parse_rfc3339(role["startedAt"]))
+        table.add_row(role["name"], role["host"], str(role["pid"]), role["version"], role["address"], up_for)
+    return table
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    return table
+
+
+def _span(seconds: float) -> str:
+    """A duration as a person says it: `42 s`, `7 min`, `3 h`, `2 d`."""
+    for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= length:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{max(0.0, seconds):.0f} s"
