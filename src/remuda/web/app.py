@@ -13,6 +13,9 @@ from remuda.web.faces import answer_error
 from remuda.web.herd import Herd
 from remuda.web.route import Route
 
+LONGEST_PATH = 200
+"""Characters of a path that a refusal repeats."""
+
 
 def build_app(herd: Herd, routes: Sequence[Route]) -> Starlette:
     """The application that serves these routes."""
@@ -54,11 +57,12 @@ async def _on_http_error(request: Request, error: Exception) -> Response:
     """Starlette's own refusals: no such path, or not with this method."""
     assert isinstance(error, HTTPException)
     path = request.url.path
+    shown = path[:LONGEST_PATH]
     if error.status_code == UnknownMethod.status:
-        answer = answer_error(path, UnknownMethod(f"{path} does not take {request.method}."))
+        answer = answer_error(path, UnknownMethod(f"{shown} does not take {request.method}."))
         answer.headers.update(error.headers or {})  # RFC 9110 15.5.6: a 405 says what is allowed.
         return answer
-    return answer_error(path, UnknownCommand(f"There is nothing at {path}."))
+    return answer_error(path, UnknownCommand(f"There is nothing at {shown}."))
 
 
 async def _on_bug(request: Request, _error: Exception) -> Response:
