@@ -1,0 +1,138 @@
+"""States of the grid to look at, written by the parts that write them in earnest, but without a browser."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import aiohttp
+import msgspec
+
+from remuda.base.ids import OrchestratorId, SessionId, SlotId, new_id
+from remuda.fleet.role import Role
+from remuda.grid.capabilities import Capabilities, Offer
+from remuda.grid.model import State
+from remuda.grid.orchestrator.role import Orchestrator
+from remuda.grid.sessions import Sessions, node_beat
+from remuda.grid.slots import Slots
+from remuda.keyspace import grid
+from remuda.store import Store
+from remuda.web.api import Api
+
+CHROME = Offer("chrome", "130.0.6723.91", "linux")
+FIREFOX = Offer("firefox", "128.3.1", "linux")
+
+
+class NoBrowsers:
+    """A provisioner that offers browsers and starts none."""
+
+    kind = "local"
+
+    def __init__(self, *offers: Offer) -> None:
+        self._offers = offers or (CHROME,)
+
+    async def start(self, on_gone: Callable[[SessionId], None]) -> list[Offer]:
+        return list(self._offers)
+
+    async def provision(self, session: SessionId, wanted: list[Capabilities]) -> None: ...
+
+    async def end(self, session: SessionId) -> None: ...
+
+    async def stop(self) -> None: ...
+
+
+def orchestrator(store: Store, name: str = "ranch", *offers: Offer, slots: int = 2) -> Orchestrator:
+    """An orchestrator that registers and takes no sessions by itself."""
+    return Orchestrator(store, NoBrowsers(*offers), orchestrator_id=OrchestratorId(name), slots=slots)
+
+
+@asynccontextmanager
+async def running(*roles: Role) -> AsyncIterator[None]:
+    """Starts the roles, and stops them in the opposite order. They serve nothing meanwhile."""
+    started: list[Role] = []
+    try:
+        for role in roles:
+            started.insert(0, role)
+            await role.start()
+        yield
+    finally:
+        for role in started:
+            await role.stop()
+
+
+class Rider:
+    """Leads sessions through their life, as manager, orchestrator and node would."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.sessions = Sessions(store)
+
+    async def queue(self, **capabilities: Any) -> SessionId:
+        """A new session."""
+        session = SessionId(new_id())
+        downstream = {"host": "10.0.0.7", "userAgent": "selenium/4.27.0 (python linux)"}
+        await self.sessions.create(session, requested=[capabilities], downstream=downstream)
+        await self.sessions.log(session, "QUEUED")
+        return session
+
+    async def claim(self, name: str = "ranch", **capabilities: Any) -> tuple[SessionId, SlotId]:
+        """A new session that holds a slot."""
+        session = await self.queue(**capabilities)
+        slot = await Slots(self._store).claim(session, [OrchestratorId(name)])
+        assert slot is not None
+        return session, slot
+
+    async def schedule(self, name: str = "ranch", **capabilities: Any) -> SessionId:
+        """A new session whose node is starting."""
+        session, _ = await self.claim(name, **capabilities)
+        owner = OrchestratorId(name)
+        assert await self.sessions.move(session, State.PENDING, code="SCHED", orchestrator=owner)
+        return session
+
+    async def serve(self, name: str = "ranch", **capabilities: Any) -> SessionId:
+        """A new session that its client uses."""
+        offer = FIREFOX if capabilities.get("browserName") == "firefox" else CHROME
+        session = await self.schedule(name, **capabilities)
+        actual = {
+            "browserName": offer.browser,
+            "browserVersion": offer.version,
+            "platformName": offer.platform,
+            "goog:chromeOptions": {"debuggerAddress": "localhost:40001"},
+        }
+        async with self._store.transaction() as transaction:
+            node_beat(session).write(transaction)
+            transaction.hset(grid.SESSION_CAPABILITIES(session), {"actual": msgspec.json.encode(actual)})
+        for code in ("BOOT", "DSTART", "DALIVE", "LSINIT"):
+            await self.sessions.log(session, code)
+        assert await self.sessions.move(session, State.ALIVE, code="NALIVE")
+        return session
+
+    async def end(self, session: SessionId, *, code: str = "CLOSED", **meta: Any) -> None:
+        """The session's end, with its slot given back."""
+        assert await self.sessions.move(session, State.TERMINATED, code=code, **meta)
+        await Slots(self._store).release(session)
+
+
+@asynccontextmanager
+async def serving(api: Api) -> AsyncIterator[str]:
+    """The URL of the role, which serves meanwhile."""
+    async with running(api):
+        task = asyncio.create_task(api.serve(), name="serve api")
+        try:
+            yield f"http://{api.address}"
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+@asynccontextmanager
+async def visiting(store: Store) -> AsyncIterator[aiohttp.ClientSession]:
+    """A client of an api role that serves meanwhile."""
+    async with serving(Api(store)) as url, aiohttp.ClientSession(url) as client:
+        yield client
+
+
+async def get(client: aiohttp.ClientSession, path: str, *, method: str = "GET") -> tuple[int, Any]:
+    """Status and JSON of an answer."""
+    async with client.request(method, path) as response:
+        return response.status, msgspec.json.decode(await response.read())
