@@ -1,0 +1,72 @@
+"""What probes are told."""
+
+import servers
+from remuda.grid.manager import Manager
+from remuda.keyspace import grid
+from remuda.store import Store
+from waiting import eventually
+from web_states import get, orchestrator, running, visiting
+
+
+async def test_it_is_ready_when_a_session_could_be_created(store: Store) -> None:
+    async with running(Manager(store), orchestrator(store)), visiting(store) as client:
+        assert await get(client, "/readyz") == (200, {"ready": True, "message": "A session can be created."})
+
+
+async def test_it_lives_but_is_not_ready_without_a_manager(store: Store) -> None:
+    async with running(orchestrator(store)), visiting(store) as client:
+        alive, _ = await get(client, "/healthz")
+        ready, answer = await get(client, "/readyz")
+
+        assert (alive, ready) == (200, 503)
+        assert answer["error"]["message"] == "No manager runs, so nobody can create a session."
+
+
+async def test_it_is_not_ready_without_an_orchestrator(store: Store) -> None:
+    async with running(Manager(store)), visiting(store) as client:
+        status, answer = await get(client, "/readyz")
+
+        assert status == 503
+        assert answer["error"]["message"] == "No orchestrator runs, so no node can be started."
+
+
+async def test_it_is_not_ready_when_the_only_orchestrator_is_dead(store: Store) -> None:
+    async with running(Manager(store), orchestrator(store)), visiting(store) as client:
+        await store.delete(grid.ORCHESTRATOR_HEARTBEAT("ranch"))
+
+        status, _ = await get(client, "/readyz")
+
+        assert status == 503
+
+
+async def test_it_is_not_ready_without_any_slot(store: Store) -> None:
+    async with running(Manager(store), orchestrator(store, slots=0)), visiting(store) as client:
+        status, answer = await get(client, "/readyz")
+
+        assert status == 503
+        assert answer["error"]["message"] == "No orchestrator has a slot."
+
+
+async def test_without_redis_it_lives_and_says_that_redis_is_away(server: servers.Server) -> None:
+    async with Store(server.url, timeout=0.2) as store, visiting(store) as client:
+        server.kill()
+        await eventually(lambda: not store.is_connected)
+
+        alive, _ = await get(client, "/healthz")
+        async with client.get("/readyz") as response:
+            answer = await response.json()
+
+        assert (alive, response.status) == (200, 503)
+        assert answer["error"]["code"] == "store_unavailable"
+        assert int(response.headers["Retry-After"]) >= 1
+
+
+async def test_a_redis_that_hangs_does_not_make_a_probe_hang(server: servers.Server) -> None:
+    async with Store(server.url) as store, visiting(store) as client:
+        server.pause()
+        try:
+            status, answer = await get(client, "/readyz")
+        finally:
+            server.resume()
+
+        assert (status, answer["error"]["code"]) == (503, "store_unavailable")
