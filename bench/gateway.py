@@ -1,7 +1,8 @@
 """The gateway against nginx, in front of the same upstream on this machine: `python -m bench.gateway`.
 
-Rounds are interleaved and only ratios of medians count, because the machine is never quiet. Both run as one
-process; the gateway is the real door with a directory in which nothing moves.
+Rounds are interleaved and only the ratio within a round counts, because the machine is never quiet; the
+processor time per request is printed beside it, because that hardly depends on who else is running. Both run
+as one process; the gateway is the real door with a directory in which nothing moves.
 """
 
 import argparse
@@ -9,7 +10,7 @@ import resource
 from statistics import median
 
 from bench.load import idle_websockets, latencies_ms, messages_per_second, requests_per_second
-from bench.peers import Field, Peer, field, rss
+from bench.peers import Field, Peer, cpu_seconds, field, rss
 from bench.report import Target, keep, print_table, print_targets, ratio, spread
 
 IDLE = 1000
@@ -37,8 +38,8 @@ def main() -> None:
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--seconds", type=int, default=2, help="of each measurement in a round")
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--seconds", type=int, default=1, help="of each measurement in a round")
     return parser.parse_args()
 
 
@@ -47,6 +48,7 @@ def measure(peers: Field, rounds: int, seconds: int) -> Samples:
     rivals = (peers.nginx, peers.gateway)
     samples: Samples = {
         "requests/s": {peer.name: [] for peer in rivals},
+        "processor time per request, µs": {peer.name: [] for peer in rivals},
         "websocket messages/s": {peer.name: [] for peer in rivals},
         "latency, ms": {peer.name: [] for peer in (peers.direct, *rivals)},
     }
@@ -55,7 +57,11 @@ def measure(peers: Field, rounds: int, seconds: int) -> Samples:
     for turn in range(rounds):
         # Each goes first every other time.
         for peer in rivals if turn % 2 else rivals[::-1]:
-            samples["requests/s"][peer.name].append(requests_per_second(peer, seconds))
+            before = cpu_seconds(peer)
+            rate = requests_per_second(peer, seconds)
+            cost = (cpu_seconds(peer) - before) / (rate * seconds)
+            samples["requests/s"][peer.name].append(rate)
+            samples["processor time per request, µs"][peer.name].append(cost * 1e6)
             samples["websocket messages/s"][peer.name].append(messages_per_second(peer, seconds))
         for name, value in latencies_ms([peers.direct, *rivals], rounds=500 * seconds).items():
             samples["latency, ms"][name].append(value)

@@ -145,6 +145,12 @@ def free_port() -> int:
         return port
 
 
+def cpu_seconds(peer: Peer) -> float:
+    """The processor time that the peer has used, in user and kernel."""
+    fields = Path(f"/proc/{peer.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def rss(peer: Peer) -> int:
     """The peer's memory in bytes."""
     pages = int(Path(f"/proc/{peer.pid}/statm").read_text().split()[1])

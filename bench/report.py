@@ -26,8 +26,8 @@ class Target(NamedTuple):
 
 
 def ratio(ours: Sequence[float], theirs: Sequence[float]) -> float:
-    """Our median over theirs: both ran on the same busy machine, so only this says something."""
-    return median(ours) / median(theirs)
+    """The median of each round's ratio: what disturbs a round on a busy machine disturbs both in it."""
+    return median(our / their for our, their in zip(ours, theirs, strict=True))
 
 
 def spread(values: Sequence[float]) -> str:

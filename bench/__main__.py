@@ -1,0 +1,17 @@
+"""Runs every measurement, one after the other: `make bench`."""
+
+import subprocess
+import sys
+
+MEASUREMENTS = ("bench.gateway", "bench.herd")
+
+
+def main() -> None:
+    """Each in a process of its own, so that none inherits the other's memory."""
+    for name in MEASUREMENTS:
+        print(f"\n== {name}\n", flush=True)
+        subprocess.run([sys.executable, "-m", name], check=True)
+
+
+if __name__ == "__main__":
+    main()

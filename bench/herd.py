@@ -1,0 +1,213 @@
+"""The herd against a bare ChromeDriver on this machine: `python -m bench.herd`.
+
+The same command, and the creation of the same session, once through the herd and once straight to a driver,
+in turns; and what `remuda up` takes before any browser runs. Differences of medians within one run count.
+"""
+
+import argparse
+import http.client
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from statistics import median
+from typing import Any
+from urllib.parse import urlsplit
+
+import psutil
+
+from bench.report import Target, keep, print_table, print_targets, spread
+from remuda.grid.browsers import find_browsers
+from remuda.grid.node.payload import QUIET_ARGS
+
+MARK = "REMUDA_BENCH"
+START_DEADLINE = 30.0
+_LISTENS = re.compile(r"started successfully on port (\d+)")
+
+
+class Remote:
+    """A WebDriver server, and one session at it."""
+
+    def __init__(self, name: str, netloc: str) -> None:
+        self.name = name
+        self._connection = http.client.HTTPConnection(netloc, timeout=60)
+        self._session = ""
+
+    def _ask(self, method: str, path: str, body: Any = None) -> Any:
+        payload = None if body is None else json.dumps(body)
+        self._connection.request(method, path, payload, {"Content-Type": "application/json; charset=utf-8"})
+        response = self._connection.getresponse()
+        value = json.loads(response.read())["value"]
+        if response.status != 200:
+            raise SystemExit(f"{self.name} answers {response.status}: {value}")
+        return value
+
+    def open(self, request: Any) -> float:
+        """Creates a session; the seconds that took."""
+        began = time.perf_counter()
+        self._session = self._ask("POST", "/session", request)["sessionId"]
+        return time.perf_counter() - began
+
+    def command(self) -> float:
+        """One small command; the seconds that took."""
+        began = time.perf_counter()
+        self._ask("GET", f"/session/{self._session}/url")
+        return time.perf_counter() - began
+
+    def close(self) -> None:
+        self._ask("DELETE", f"/session/{self._session}")
+
+
+def main() -> None:
+    """Measure, print and keep."""
+    options = parse()
+    ups = [measure_up() for _ in range(options.ups)]
+    with ExitStack() as stack:
+        bare = stack.enter_context(bare_driver())
+        herd = Remote("herd", stack.enter_context(herd_up())[0])
+        samples = measure([bare, herd], sessions=options.sessions, commands=options.commands)
+    samples["up, s to ready"] = {"herd": [seconds for seconds, _ in ups]}
+    samples["up, MB without a browser"] = {"herd": [megabytes for _, megabytes in ups]}
+    targets = judge(samples)
+    rows = [
+        [what, *(f"{name}: {spread(values)}" for name, values in of.items())] for what, of in samples.items()
+    ]
+    print_table(["median [range]", "", ""], [row + [""] * (3 - len(row)) for row in rows])
+    print()
+    print_targets(targets)
+    print(f"\nkept in {keep('herd', samples, targets)}")
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--sessions", type=int, default=15, help="sessions created at each")
+    parser.add_argument("--commands", type=int, default=400, help="commands sent to each")
+    parser.add_argument("--ups", type=int, default=3, help="starts of the herd")
+    return parser.parse_args()
+
+
+def measure(remotes: list[Remote], *, sessions: int, commands: int) -> dict[str, dict[str, list[float]]]:
+    """Creations and commands in ms, the two in turns."""
+    creations: dict[str, list[float]] = {remote.name: [] for remote in remotes}
+    answers: dict[str, list[float]] = {remote.name: [] for remote in remotes}
+    for turn in range(sessions + 1):
+        for remote in remotes if turn % 2 else remotes[::-1]:
+            took = remote.open(session_request())
+            if turn:  # The first start of a browser reads it from the disk.
+                creations[remote.name].append(took * 1000)
+            if turn < sessions:
+                remote.close()
+    for _ in range(commands):
+        for remote in remotes:
+            answers[remote.name].append(remote.command() * 1000)
+    for remote in remotes:
+        remote.close()
+    return {"session, ms": creations, "command, ms": answers}
+
+
+def session_request() -> dict[str, Any]:
+    """What both are asked for: the arguments that the herd would add by itself."""
+    browser = find_browsers()[0]
+    args = [*QUIET_ARGS, "--headless=new", *(["--no-sandbox"] if os.geteuid() == 0 else [])]
+    wanted = {"browserName": browser.name, "goog:chromeOptions": {"args": args}}
+    return {"capabilities": {"alwaysMatch": wanted}}
+
+
+def judge(samples: dict[str, dict[str, list[float]]]) -> list[Target]:
+    """The numbers that must be reached."""
+
+    def added(what: str) -> float:
+        return median(samples[what]["herd"]) - median(samples[what]["bare"])
+
+    return [
+        Target("command, added", added("command, ms"), 1.0, "ms", is_ceiling=True),
+        Target("session, added", added("session, ms"), 100.0, "ms", is_ceiling=True),
+        Target("up until ready", median(samples["up, s to ready"]["herd"]), 5.0, "s", is_ceiling=True),
+        Target(
+            "up, memory", median(samples["up, MB without a browser"]["herd"]), 250.0, "MB", is_ceiling=True
+        ),
+    ]
+
+
+def measure_up() -> tuple[float, float]:
+    """Seconds until the herd is ready, and the megabytes that it then takes in all."""
+    began = time.perf_counter()
+    with herd_up() as (_, mark):
+        took = time.perf_counter() - began
+        return took, settled_megabytes(mark)
+
+
+def settled_megabytes(mark: str) -> float:
+    """Resident memory of all its processes, shared pages counted each time, once its warm driver runs."""
+    deadline = time.monotonic() + START_DEADLINE
+    while time.monotonic() < deadline:
+        found = processes_of(mark)
+        if any("chromedriver" in process.name() for process in found):
+            return sum(process.memory_info().rss for process in found) / 1e6
+        time.sleep(0.05)
+    raise SystemExit("the herd started no driver")
+
+
+def processes_of(mark: str) -> list[psutil.Process]:
+    found = []
+    for process in psutil.process_iter():
+        try:
+            # Redis writes its title over its environment; its title names its socket, and that the mark.
+            if process.environ().get(MARK) == mark or mark in " ".join(process.cmdline()):
+                found.append(process)
+        except (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
+            continue
+    return found
+
+
+@contextmanager
+def herd_up() -> Iterator[tuple[str, str]]:
+    """A herd of its own; its address, and the mark of its processes."""
+    mark = uuid.uuid4().hex[:12]
+    directory = Path(tempfile.gettempdir()) / f"bench-{mark}"
+    command = [sys.executable, "-m", "remuda.cli.main", "up", "--port", "0", "--data", str(directory)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, MARK: mark})
+    try:
+        assert process.stdout is not None
+        lines = []
+        while not lines or lines[-1] != "ready":
+            lines.append(process.stdout.readline().strip())
+            if not lines[-1]:
+                raise SystemExit("the herd did not start")
+        (url,) = [line.split()[-1] for line in lines if line.startswith("url ")]
+        yield urlsplit(url).netloc, mark
+    finally:
+        process.terminate()
+        process.wait(START_DEADLINE)
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+@contextmanager
+def bare_driver() -> Iterator[Remote]:
+    """A ChromeDriver without anything in front of it."""
+    with tempfile.TemporaryDirectory(prefix="bench-") as directory:
+        process = subprocess.Popen(
+            [str(find_browsers()[0].driver), "--port=0", "--log-level=WARNING"],
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "TMPDIR": directory},
+        )
+        try:
+            assert process.stdout is not None
+            found = next(match for line in process.stdout if (match := _LISTENS.search(line)))
+            yield Remote("bare", f"127.0.0.1:{found[1]}")
+        finally:
+            process.terminate()
+            process.wait(START_DEADLINE)
+
+
+if __name__ == "__main__":
+    main()
