@@ -177,7 +177,7 @@ def herd_up() -> Iterator[tuple[str, str]]:
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, MARK: mark})
     try:
         assert process.stdout is not None
-        lines = []
+        lines: list[str] = []
         while not lines or lines[-1] != "ready":
             lines.append(process.stdout.readline().strip())
             if not lines[-1]:
