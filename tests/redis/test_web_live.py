@@ -205,6 +205,15 @@ async def test_a_viewer_does_not_keep_the_role_from_stopping(store: Store) -> No
         assert b"event: problem" not in rest
 
 
+async def test_who_only_wants_the_head_of_the_stream_is_no_viewer(store: Store) -> None:
+    api = Api(store)
+    async with serving(api) as url, aiohttp.ClientSession(url) as client:
+        async with client.head("/api/live") as response:
+            assert response.headers["Content-Type"].startswith("text/event-stream")
+
+        assert api._herd.live._viewers == 0
+
+
 async def test_viewers_who_leave_are_no_longer_counted(store: Store) -> None:
     api = Api(store)
     async with serving(api) as url, aiohttp.ClientSession(url) as client:

@@ -110,9 +110,11 @@ async def list_roles(herd: Herd, _request: Request) -> RoleList:
     return RoleList(await read_roles(herd.store))
 
 
-async def watch(herd: Herd, _request: Request) -> Response:
+async def watch(herd: Herd, request: Request) -> Response:
     # Proxies between us and the browser must not hold events back.
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+    if request.method == "HEAD":  # Else it would stream for ever to somebody who wants no body.
+        return Response(media_type="text/event-stream", headers=headers)
     return StreamingResponse(herd.live.watch(), media_type="text/event-stream", headers=headers)
 
 
