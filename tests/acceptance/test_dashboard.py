@@ -126,6 +126,12 @@ async def test_the_whole_life_of_a_session_is_shown(store: Store, page: Page) ->
         assert await page.complaints() == []
 
 
+async def test_what_a_page_complains_about_would_be_noticed(page: Page) -> None:
+    await page.run("console.error('ouch')")
+
+    assert "ouch" in str(await page.complaints())
+
+
 async def test_a_newcomer_is_shown_how_to_begin(store: Store, page: Page) -> None:
     async with dashboard(store, page):
         origin = await page.run("return location.origin")
