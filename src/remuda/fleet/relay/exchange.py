@@ -44,7 +44,7 @@ class Exchange:
     _bytes_out = 0
     _status = 0
     _keep_alive = False
-    _is_repeatable = False
+    _is_whole = True
     _is_over = False
 
     def __init__(self, client: "Client", request: Request, bytes_in: int) -> None:
@@ -165,14 +165,21 @@ class Exchange:
 
     def _send(self, upstream: Upstream) -> None:
         self.upstream = upstream
-        # A pooled connection may be closing on its far side just now; then the request goes out again.
-        self._is_repeatable = upstream.is_reused and self.body is None and self.request.method in _REPEATABLE
         upstream.owner = self
-        upstream.transport.write(self._head + self._waiting if self._waiting else self._head)
-        if not self._is_repeatable:
+        if not self.request.head.length:
+            upstream.transport.write(self._head)
+            return
+        upstream.transport.write(self._head + self._waiting)
+        # Kept only for sending it again.
+        self._is_whole = self.body is None
+        if not self._is_whole:
             self._waiting = b""
-        if self.body is not None:
             self._client.settle()
+
+    def _is_repeatable(self, upstream: Upstream | None) -> bool:
+        """Whether the request may go out again, since its pooled connection was closing just then."""
+        is_pooled = upstream is not None and upstream.is_reused
+        return is_pooled and self._is_whole and self.request.method in _REPEATABLE
 
     # The way back: what the upstream connection calls.
 
@@ -180,6 +187,7 @@ class Exchange:
         """Pass the answer's head on, and what is there of its body."""
         self._status = response.status
         keep_alive = self._keep_alive = self._can_keep_alive() and response.length != UNTIL_CLOSE
+        # Frames cost more than what they do: this one is saved for nearly every answer.
         is_plain = keep_alive and not self.request.head.is_http_10
         data = (response.head if is_plain else homeward(response, self.request, keep_alive=keep_alive)) + body
         self._bytes_out += len(data)
@@ -220,11 +228,10 @@ class Exchange:
 
     def upstream_lost(self, reason: str) -> None:
         """The upstream went away before the end of its answer."""
-        self.upstream = None
+        upstream, self.upstream = self.upstream, None
         if self._status:
             self._break_off()
-        elif self._is_repeatable and isinstance(self._plan, Forward):
-            self._is_repeatable = False
+        elif self._is_repeatable(upstream) and isinstance(self._plan, Forward):
             self._spawn(self._connect(self._plan))
         else:
             self.fail(UpstreamUnavailable(reason))
