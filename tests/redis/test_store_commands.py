@@ -273,6 +273,26 @@ async def test_a_command_that_fails_inside_a_transaction_surfaces(any_store: Sto
             transaction.send("LPUSH", STRING, "y")
 
 
+async def test_a_transaction_may_ring_a_bell_that_its_own_connection_hears(any_store: Store) -> None:
+    with any_store.subscribe(BELL("test")) as rings:
+        for number in range(20):
+            async with any_store.transaction() as transaction:
+                before = transaction.incr(STRING)
+                heard = transaction.publish(BELL("test"), number)
+                after = transaction.incr(STRING)
+
+            assert (await before, await heard, await after) == (2 * number + 1, 1, 2 * number + 2)
+            assert await rings.wait(5) == [str(number)]
+
+
+async def test_a_script_may_ring_a_bell_that_its_own_connection_hears(any_store: Store) -> None:
+    ring = "redis.call('PUBLISH', KEYS[1], 'x') return {1, 2}"
+    with any_store.subscribe(BELL("test")) as rings:
+        for _ in range(20):
+            assert await any_store.send("EVAL", ring, 1, BELL("test")) == [1, 2]
+            assert await rings.wait(5) == ["x"]
+
+
 # The prefix
 
 

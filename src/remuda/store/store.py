@@ -7,10 +7,10 @@ once, since nobody can know whether it was done.
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import hiredis
 
@@ -200,14 +200,15 @@ class Store(Commands):
         yield transaction
         await transaction.execute()
 
-    def send_together(self, packed: Sequence[bytes]) -> Awaitable[list[Any]]:
-        """MULTI, these commands, EXEC; the replies of all."""
+    async def send_together(self, packed: Sequence[bytes], *, then: Mapping[Reply, bytes]) -> list[Any]:
+        """The replies of these commands, done between MULTI and EXEC, and of none of those that come after."""
         reply = self._loop.create_future()
         # One write: nothing of another task gets in between on the shared connection. The replies to
         # MULTI and the QUEUED ones are dropped; a refused command makes EXEC fail, which says so.
-        whole = b"".join((self.pack(("MULTI",)), *packed, self.pack(("EXEC",))))
-        self._dispatch(whole, [None] * (len(packed) + 1) + [reply])
-        return reply
+        whole = b"".join((self.pack(("MULTI",)), *packed, self.pack(("EXEC",)), *then.values()))
+        self._dispatch(whole, [*[None] * (len(packed) + 1), reply, *then])
+        results, *_ = await asyncio.gather(reply, *then)
+        return cast(list[Any], results)
 
     async def run(self, script: Script, *, keys: Sequence[Name], args: Sequence[Value] = ()) -> Any:
         """What the script returns; Broken when the call does not fit its header."""
@@ -256,6 +257,7 @@ class Transaction(Commands):
         self._store = store
         self._packed: list[bytes] = []
         self._replies: list[Reply] = []
+        self._messages: dict[Reply, bytes] = {}
 
     def send(self, *args: Value) -> Awaitable[Any]:
         reply = asyncio.get_running_loop().create_future()
@@ -263,11 +265,19 @@ class Transaction(Commands):
         self._replies.append(reply)
         return reply
 
+    def publish(self, channel: ChannelName, message: Value = "") -> Awaitable[int]:
+        # Sent right behind EXEC: up to 7.0, Redis writes a message that this very connection listens to
+        # into the middle of EXEC's reply. A message is a hint, so one too many does no harm.
+        reply = asyncio.get_running_loop().create_future()
+        self._messages[reply] = self._store.pack(("PUBLISH", channel, message))
+        return reply
+
     async def execute(self) -> None:
         """Sends the gathered commands; afterwards their replies are there."""
-        if not self._packed:
+        if not self._packed and not self._messages:
             return
-        for reply, result in zip(self._replies, await self._store.send_together(self._packed), strict=True):
+        results = await self._store.send_together(self._packed, then=self._messages)
+        for reply, result in zip(self._replies, results, strict=True):
             if isinstance(result, hiredis.ReplyError):
                 raise translate(result)
             reply.set_result(result)
