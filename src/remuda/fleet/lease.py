@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from remuda.base.errors import LeaseLost, Unavailable
+from remuda.base.errors import LeaseLost, RemudaError, Unavailable
 from remuda.base.log import get_logger
 from remuda.keyspace.fleet import LEASE
 from remuda.store import Store, load_script
@@ -37,32 +37,43 @@ class Lease:
     @asynccontextmanager
     async def held(self) -> AsyncIterator[None]:
         """Holds the lease for a block; LeaseLost if it cannot be had, or is lost (the block is cancelled)."""
+        asked_at = asyncio.get_running_loop().time()
         if not await self.acquire():
             raise LeaseLost(f"{self._key} is held by somebody else")
         body = asyncio.current_task()
         assert body is not None
-        renewer = asyncio.create_task(self._renew(body), name=f"renew {self._key}")
+        renewer = asyncio.create_task(self._renew(body, asked_at + self._ttl), name=f"renew {self._key}")
         try:
-            yield
+            try:
+                yield
+            finally:
+                renewer.cancel()
+                await self._give_back()
         except asyncio.CancelledError:
-            if renewer.done() and body.uncancel() == 0:
+            # A renewer that is done, not cancelled, has found the lease lost and cancelled the block.
+            if renewer.done() and not renewer.cancelled() and body.uncancel() == 0:
                 raise LeaseLost(f"{self._key} was lost") from None
             raise
-        finally:
-            renewer.cancel()
-            await self.release()
 
-    async def _renew(self, body: asyncio.Task[object]) -> None:
-        prolonged_at = asyncio.get_running_loop().time()
+    async def _give_back(self) -> None:
+        try:
+            await self.release()
+        except Unavailable as error:  # It runs out by itself; what the block ended with matters more.
+            log.warning("lease not given back", lease=self._key, reason=error.message)
+
+    async def _renew(self, body: asyncio.Task[object], held_until: float) -> None:
+        loop = asyncio.get_running_loop()
         while True:
-            await asyncio.sleep(self._ttl / RENEWALS_PER_TTL)
             try:
-                held = await self.acquire()
-            except Unavailable as error:
+                # Counted from the question, not the answer: Redis counts from somewhere between them.
+                async with asyncio.timeout_at(held_until):
+                    await asyncio.sleep(self._ttl / RENEWALS_PER_TTL)
+                    asked_at = loop.time()
+                    if not await self.acquire():
+                        break
+                held_until = asked_at + self._ttl
+            except TimeoutError:
+                break
+            except RemudaError as error:
                 log.warning("lease not prolonged", lease=self._key, reason=error.message)
-                held = asyncio.get_running_loop().time() - prolonged_at < self._ttl
-            else:
-                prolonged_at = asyncio.get_running_loop().time()
-            if not held:
-                body.cancel()
-                return
+        body.cancel()
