@@ -5,7 +5,7 @@ expiring within a second, never by deletion: those who watch for a death see one
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from remuda.base import clock
@@ -56,10 +56,13 @@ class Heart:
 
     async def start(self, *beats: Beat) -> None:
         """Beats once, now, and keeps going."""
+        await self._write(beats)
+        self.keep(*beats)
+
+    async def _write(self, beats: Sequence[Beat]) -> None:
         async with self._store.transaction() as transaction:
             for beat in beats:
                 beat.write(transaction)
-        self.keep(*beats)
 
     def forget(self, *beats: Beat) -> None:
         """No longer beats for these; their keys run out by themselves."""
@@ -81,15 +84,17 @@ class Heart:
             if not due:
                 continue
             try:
-                await self.start(*due)
+                await self._write(due)
             except Unavailable as error:
                 log.warning("beat missed", beats=len(due), reason=error.message)
-                self._put_off(due)
+                self._put_off(dict.fromkeys(due, RETRY_AFTER))
+            else:
+                self._put_off({beat: beat.ttl / BEATS_PER_TTL for beat in due})
 
-    def _put_off(self, beats: list[Beat]) -> None:
-        for beat in beats:
-            if beat in self._due:
-                self._due[beat] = clock.monotonic() + RETRY_AFTER
+    def _put_off(self, pauses: Mapping[Beat, float]) -> None:
+        for beat, pause in pauses.items():
+            if beat in self._due:  # What was forgotten while the beat was under way stays forgotten.
+                self._due[beat] = clock.monotonic() + pause
 
     async def _pause(self) -> None:
         self._changed.clear()

@@ -201,7 +201,7 @@ class Store(Commands):
         await transaction.execute()
 
     async def send_together(self, packed: Sequence[bytes], *, then: Mapping[Reply, bytes]) -> list[Any]:
-        """The replies of these commands, done between MULTI and EXEC, and of none of those that come after."""
+        """The replies of these commands, done between MULTI and EXEC; those behind it are done then too."""
         reply = self._loop.create_future()
         # One write: nothing of another task gets in between on the shared connection. The replies to
         # MULTI and the QUEUED ones are dropped; a refused command makes EXEC fail, which says so.
