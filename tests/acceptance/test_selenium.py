@@ -1,19 +1,20 @@
 """A stock Selenium client takes a browser from the herd and drives a page."""
 
 import asyncio
-import re
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import aiohttp
 import pytest
 from selenium import webdriver
 from selenium.common.exceptions import InvalidSessionIdException, SessionNotCreatedException
 from selenium.webdriver.common.by import By
 
 from herds import Herd
+from readme import snippet_with
 from remuda.base.ids import SessionId
 from remuda.grid.model import State, state_of
 from remuda.keyspace import grid, metrics
@@ -22,7 +23,6 @@ from remuda.store.commands import stream_entries
 from waiting import eventually
 
 PAGE = "data:text/html,<title>Pasture</title><button onclick=\"document.title='Clicked'\">Go</button>"
-README = Path(__file__).parents[2] / "README.md"
 
 
 @pytest.fixture
@@ -52,18 +52,31 @@ def test_a_stock_client_drives_a_page(herd: Herd, prefix: str) -> None:
 
 
 def test_the_snippet_of_the_readme_works_as_it_stands(herd: Herd, tmp_path: Path) -> None:
-    (snippet,) = [
-        block
-        for block in re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
-        if "selenium" in block
-    ]
     script = tmp_path / "snippet.py"
-    script.write_text(snippet.replace("http://127.0.0.1:4444", herd.url))
+    script.write_text(snippet_with("selenium").replace("http://127.0.0.1:4444", herd.url))
 
     result = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60, check=False)
 
     assert result.returncode == 0, result.stderr
-    assert result.stdout.strip()
+    assert result.stdout == "Hello from the herd\n"
+
+
+async def test_bidi_works_at_the_url_that_the_client_is_given(herd: Herd) -> None:
+    options = webdriver.ChromeOptions()
+    options.set_capability("webSocketUrl", value=True)
+    driver = await asyncio.to_thread(webdriver.Remote, herd.url, options=options)
+    try:
+        url = driver.capabilities["webSocketUrl"]
+        assert url == f"{herd.url.replace('http', 'ws')}/session/{driver.session_id}"
+
+        async with aiohttp.ClientSession() as client, client.ws_connect(url) as socket:
+            await socket.send_json({"id": 1, "method": "browsingContext.getTree", "params": {}})
+            answer = await socket.receive_json(timeout=30)
+    finally:
+        await asyncio.to_thread(driver.quit)
+
+    assert answer["id"] == 1
+    assert answer["result"]["contexts"]
 
 
 async def test_a_session_leaves_the_documented_traces(herd: Herd, store: Store) -> None:
@@ -75,13 +88,6 @@ async def test_a_session_leaves_the_documented_traces(herd: Herd, store: Store) 
 
     await asyncio.to_thread(driver.quit)
 
-    await eventually(lambda: store.sismember(grid.SESSIONS_TERMINATED(), session_id))
-    assert state_of(await store.hgetall(grid.SESSION_STATUS(session_id))) is State.TERMINATED
-    events = stream_entries(await store.xrange(grid.SESSION_LOG(session_id)))
-    codes = [fields["code"] for _, fields in events]
-    assert codes[:3] == ["QUEUED", "NALLOC", "SCHED"]
-    assert codes[-4:] == ["LSINIT", "NALIVE", "CLOSED", "HALT"]
-    assert set(codes[3:-4]) == {"BOOT", "DSTART", "DALIVE", "PENDING"}
     orchestrator = (await store.lrange(grid.SESSION_ORCHESTRATOR(session_id)))[0]
 
     async def slot_is_back() -> bool:
@@ -89,6 +95,13 @@ async def test_a_session_leaves_the_documented_traces(herd: Herd, store: Store) 
 
     await eventually(slot_is_back)
     assert await store.get(grid.SESSION_SLOT(session_id)) is None
+    assert await store.sismember(grid.SESSIONS_TERMINATED(), session_id)
+    assert state_of(await store.hgetall(grid.SESSION_STATUS(session_id))) is State.TERMINATED
+    events = stream_entries(await store.xrange(grid.SESSION_LOG(session_id)))
+    codes = [fields["code"] for _, fields in events]
+    assert codes[:3] == ["QUEUED", "NALLOC", "SCHED"]
+    assert codes[-4:] == ["LSINIT", "NALIVE", "CLOSED", "HALT"]
+    assert set(codes[3:-4]) == {"BOOT", "DSTART", "DALIVE", "PENDING"}
 
 
 async def test_more_clients_than_slots_all_get_their_turn(herd: Herd, store: Store) -> None:
@@ -112,14 +125,19 @@ def test_a_browser_that_is_not_there_is_refused_at_once(herd: Herd) -> None:
         webdriver.Remote(herd.url, options=webdriver.FirefoxOptions())
 
 
-def test_an_ended_session_says_when_and_why_it_ended(herd: Herd) -> None:
-    with session(herd.url) as driver:
-        pass
+async def test_an_ended_session_says_when_and_why_it_ended(herd: Herd) -> None:
+    driver = await asyncio.to_thread(webdriver.Remote, herd.url, options=webdriver.ChromeOptions())
+    await asyncio.to_thread(driver.quit)
 
-    with pytest.raises(
-        InvalidSessionIdException, match=r"ended at 20\d\d-.*: session closed by downstream client"
-    ):
-        driver.get(PAGE)
+    async def says_when() -> bool:
+        answer = await asyncio.to_thread(herd.request, "GET", f"/session/{driver.session_id}/url")
+        value = answer[1]["value"]
+        # Its node says why as long as it is there, the front door afterwards also when.
+        assert (answer[0], value["error"]) == (404, "invalid session id")
+        assert "session closed by downstream client" in value["message"]
+        return "ended at 20" in value["message"]
+
+    await eventually(says_when)
 
 
 def test_closing_the_last_window_ends_the_session(herd: Herd) -> None:

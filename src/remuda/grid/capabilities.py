@@ -129,6 +129,12 @@ def for_client(actual: Capabilities, *, session: str, front_door: str) -> Capabi
     return seen
 
 
+def class_of(sets: Iterable[Capabilities]) -> str:
+    """What requests have in common that the same offers satisfy: one waits for what the other waits for."""
+    names = ("browserName", "browserVersion", "platformName")
+    return " or ".join("/".join(wanted.get(name, "").lower() for name in names) for wanted in sets)
+
+
 def _is_browser(wanted: str, offered: str) -> bool:
     name = wanted.lower()
     # Clients name Chromium either way; its driver calls itself chrome.

@@ -6,10 +6,18 @@ log code and reaches the client at once, with the cause.
 """
 
 import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 from remuda.base import clock
-from remuda.base.errors import RemudaError, SessionNotCreated, UnknownMethod
+from remuda.base.errors import (
+    RemudaError,
+    SessionNotCreated,
+    StoreUnavailable,
+    Unavailable,
+    UnknownMethod,
+)
 from remuda.base.ids import ManagerId, SessionId, new_id
 from remuda.base.log import get_logger
 from remuda.fleet.bell import wait_for
@@ -17,7 +25,7 @@ from remuda.fleet.drain import Drain
 from remuda.fleet.liveness import Beat, Heart, unix_seconds
 from remuda.fleet.relay import Address, Answer, Handle, Relay, Request
 from remuda.fleet.role import Role
-from remuda.grid.capabilities import Capabilities, for_client, read_request
+from remuda.grid.capabilities import Capabilities, class_of, for_client, read_request
 from remuda.grid.model import State
 from remuda.grid.registry import candidates, describe, live_offers
 from remuda.grid.sessions import Sessions, manager_beat, session_bell
@@ -33,6 +41,8 @@ MAX_BODY = 64 << 20
 """Capabilities may carry a whole browser profile or extensions."""
 HEARTBEAT_TTL = 120
 DRAIN_SHARE = 15.0
+LAST_WORDS = 1.0
+RETRY_AFTER = 1.0
 
 
 class CreationFailed(SessionNotCreated):
@@ -60,6 +70,8 @@ class Manager(Role):
         self._drain = Drain()
         self._relay = Relay(self._route, lambda _, error: answer_error(error))
         self._server: asyncio.Server | None = None
+        self._lines: dict[str, list[SessionId]] = {}
+        self._steps: set[asyncio.Timeout] = set()
         self._farewells: set[asyncio.Task[None]] = set()
 
     # Its life
@@ -86,14 +98,24 @@ class Manager(Role):
     async def drain(self) -> None:
         await self._deregister()
         self._drain.begin()
-        await self._drain.finished(DRAIN_SHARE)
+        if not await self._drain.finished(DRAIN_SHARE):
+            await self._cut_short()
 
     async def stop(self) -> None:
         if self._server is not None:
             self._server.close()
+        await self._cut_short()
         self._relay.close()
-        await asyncio.gather(*self._farewells)
+        if self._farewells:
+            await asyncio.wait(self._farewells, timeout=LAST_WORDS)
         await self._deregister()
+
+    async def _cut_short(self) -> None:
+        """Tells those who still wait that nobody will come."""
+        self._drain.begin()
+        for step in list(self._steps):
+            step.reschedule(asyncio.get_running_loop().time())
+        await self._drain.finished(LAST_WORDS)
 
     async def _deregister(self) -> None:
         async with self._store.transaction() as transaction:
@@ -112,34 +134,44 @@ class Manager(Role):
     async def _create(self, request: Request, body: bytes) -> Answer:
         with self._drain.work():
             wanted = read_request(read_json(body))
+            limits = await self._timeouts.read()
             session = SessionId(new_id())
             began = clock.monotonic()
-            await self._sessions.create(session, requested=wanted, downstream=_client_of(request))
-            beat = manager_beat(session)
-            self._heart.keep(beat)
             try:
-                actual = await self._bring_up(session, wanted)
+                async with self._step("QTIMEOUT"):
+                    await self._sessions.create(session, requested=wanted, downstream=_client_of(request))
+                    self._heart.keep(manager_beat(session))
+                    await self._claim_slot(session, wanted, timeout=limits["queue"])
+                async with self._step("OTIMEOUT"):
+                    await self._await_scheduled(session, timeout=limits["scheduling"])
+                async with self._step("NTIMEOUT"):
+                    actual = await self._await_node(session, timeout=limits["nodeStartup"])
+                    await self._hand_over(session, took=clock.monotonic() - began)
             except asyncio.CancelledError:
-                self._say_farewell(session)
+                self._say_farewell(session, "CLEFT")
                 raise
             except RemudaError as error:
                 await self._give_up(session, error)
                 raise
             finally:
-                self._heart.forget(beat)
-            await self._sessions.count_startup(clock.monotonic() - began)
-            log.info("session created", session=session, took=round(clock.monotonic() - began, 3))
+                self._heart.forget(manager_beat(session))
             seen = for_client(actual, session=session, front_door=_front_door(request))
             return answer_value({"sessionId": session, "capabilities": seen})
 
-    async def _bring_up(self, session: SessionId, wanted: list[Capabilities]) -> Capabilities:
-        limits = await self._timeouts.read()
-        await self._claim_slot(session, wanted, timeout=limits["queue"])
-        await self._await_scheduled(session, timeout=limits["scheduling"])
-        actual = await self._await_node(session, timeout=limits["nodeStartup"])
-        if not await self._sessions.move(session, State.ALIVE, code="NALIVE"):
-            raise await self._failure(session)
-        return actual
+    @asynccontextmanager
+    async def _step(self, code: str) -> AsyncIterator[None]:
+        """A step of the way. If it is cut short, or Redis goes away, the session ends with this code."""
+        try:
+            async with asyncio.timeout(None) as step:
+                self._steps.add(step)
+                try:
+                    yield
+                finally:
+                    self._steps.discard(step)
+        except TimeoutError:
+            raise CreationFailed(code, "The manager is shutting down") from None
+        except StoreUnavailable as error:
+            raise CreationFailed(code, error.message) from error
 
     async def _claim_slot(self, session: SessionId, wanted: list[Capabilities], *, timeout: float) -> None:
         offers = await live_offers(self._store)
@@ -151,11 +183,31 @@ class Manager(Role):
 
         async def claim() -> str | None:
             # Looked up anew each time: who comes later serves those who wait, and the dead get nothing.
-            able = candidates(await live_offers(self._store), wanted)
-            return await self._slots.claim(session, able) if able else None
+            able = candidates(await live_offers(self._store), wanted) if line[0] == session else []
+            slot = await self._slots.claim(session, able) if able else None
+            if slot is None and await self._sessions.state(session) is State.TERMINATED:
+                raise await self._failure(session)
+            return slot
 
-        if await wait_for(self._store, freed_bell(), claim, timeout=timeout) is None:
+        with self._line(session, wanted) as line:
+            slot = await wait_for(self._store, freed_bell(), claim, timeout=timeout)
+        if slot is None:
             raise CreationFailed("QTIMEOUT", f"No browser became free within {timeout:g} s")
+        if line:  # More than one slot may have come with the ring that was heard.
+            await self._store.publish(freed_bell())
+
+    @contextmanager
+    def _line(self, session: SessionId, wanted: list[Capabilities]) -> Iterator[list[SessionId]]:
+        """Those who wait for the same, in the order in which they came: the first is served first."""
+        what = class_of(wanted)
+        line = self._lines.setdefault(what, [])
+        line.append(session)
+        try:
+            yield line
+        finally:
+            line.remove(session)
+            if not line:
+                del self._lines[what]
 
     async def _await_scheduled(self, session: SessionId, *, timeout: float) -> None:
         async def look() -> bool | None:
@@ -182,6 +234,13 @@ class Manager(Role):
             raise CreationFailed("NTIMEOUT", f"The node had no browser ready within {timeout:g} s")
         return found
 
+    async def _hand_over(self, session: SessionId, *, took: float) -> None:
+        """Makes the session its client's."""
+        if not await self._sessions.move(session, State.ALIVE, code="NALIVE"):
+            raise await self._failure(session)
+        await self._sessions.count_startup(took)
+        log.info("session created", session=session, took=round(took, 3))
+
     # When it goes wrong
 
     async def _failure(self, session: SessionId) -> SessionNotCreated:
@@ -192,20 +251,28 @@ class Manager(Role):
         )
 
     async def _give_up(self, session: SessionId, error: RemudaError) -> None:
-        if isinstance(error, CreationFailed):
-            await self._sessions.move(session, State.TERMINATED, code=error.code, message=error.message)
         log.info("session not created", session=session, reason=error.message)
+        if isinstance(error, CreationFailed):
+            farewell = self._say_farewell(session, error.code, message=error.message)
+            await asyncio.wait([farewell], timeout=LAST_WORDS)
 
-    def _say_farewell(self, session: SessionId) -> None:
-        """Ends a session whose client has left; apart, because the request's own task is being cancelled."""
+    def _say_farewell(self, session: SessionId, code: str, **meta: str) -> asyncio.Task[None]:
+        """Ends a session that nobody waits for any more; apart, because the request's own task may be
+        cancelled, and because Redis may have to come back first."""
 
         async def farewell() -> None:
-            await self._sessions.move(session, State.TERMINATED, code="CLEFT")
-            log.info("client left", session=session)
+            while True:
+                try:
+                    await self._sessions.move(session, State.TERMINATED, code=code, **meta)
+                    return
+                except Unavailable as error:
+                    log.warning("end not written down", session=session, code=code, reason=error.message)
+                    await asyncio.sleep(RETRY_AFTER)
 
         task = asyncio.create_task(farewell(), name=f"farewell {session}")
         self._farewells.add(task)
         task.add_done_callback(self._farewells.discard)
+        return task
 
 
 def _front_door(request: Request) -> str:

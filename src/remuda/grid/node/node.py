@@ -29,6 +29,7 @@ from remuda.grid.slots import Slots
 from remuda.grid.timeouts import DEFAULTS, timeouts
 from remuda.grid.wire import HEADERS, answer_error, answer_value
 from remuda.keyspace import grid
+from remuda.keyspace.log_codes import BY_CODE
 from remuda.store import Store
 
 log = get_logger(__name__)
@@ -44,6 +45,9 @@ class Ending:
     code: str = ""
     message: str = ""
     is_fault: bool = False
+
+    def __str__(self) -> str:
+        return self.message or (BY_CODE[self.code].meaning if self.code else "somebody has ended it")
 
 
 class Node:
@@ -158,11 +162,12 @@ class Node:
             await self._write_down(ending)
         except Unavailable as error:
             log.warning("end not written down", session=self._session, reason=error.message)
+        # The port stays open to the last: until it is gone, whoever asks hears that the session has ended.
+        await self._driver.stop()
+        await Slots(self._store).release(self._session)
         if self._server is not None:
             self._server.close()
         await self._relay.drain(LAST_ANSWERS)
-        await self._driver.stop()
-        await Slots(self._store).release(self._session)
         log.info("session ended", session=self._session, code=ending.code, message=ending.message)
 
     async def _write_down(self, ending: Ending) -> None:
@@ -218,6 +223,8 @@ class Node:
         outer, target = self._outer, request.target
         if not target.startswith(outer) or target[len(outer) : len(outer) + 1] not in ("", "/", "?"):
             return self._route_other(target)
+        if self._ending.done():
+            raise SessionLost(f"This session has ended: {self._ending.result()}")
         if request.method == "DELETE" and target == outer:
             return Handle(self._delete_session)
         if request.method == "DELETE" and target == f"{outer}/window":

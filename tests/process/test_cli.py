@@ -1,0 +1,122 @@
+"""The commands that only look, and roles that run one by one."""
+
+import os
+import signal
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from herds import DEADLINE, REMUDA, running_herd
+from remuda import __version__
+from remuda.fleet.role import running_roles
+from remuda.store import Store
+from waiting import eventually
+
+
+def remuda(*args: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*REMUDA, *args],
+        env={**os.environ, "COLUMNS": "160"},
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE,
+        check=False,
+    )
+
+
+@contextmanager
+def running_role(*roles: str, data: Path, redis: str) -> Iterator[subprocess.Popen[bytes]]:
+    process = subprocess.Popen(
+        [*REMUDA, "run", *roles, "--redis", redis, "--data", str(data), "--port", "0"],
+        stdin=subprocess.DEVNULL,
+    )
+    try:
+        yield process
+    finally:
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(DEADLINE) == 0
+
+
+def test_the_version_is_told() -> None:
+    assert remuda("--version").stdout == f"remuda {__version__}\n"
+
+
+def test_keys_shows_every_room_or_just_what_is_asked_for() -> None:
+    everything = remuda("keys").stdout
+    assert "session:{session}:status" in everything
+    assert "worker:{browser}:{worker}" in everything
+
+    assert "worker" not in remuda("keys", "session:{session}:status").stdout
+    assert "session:" not in remuda("keys", "--room", "archive").stdout
+
+
+def test_doctor_finds_what_a_herd_needs() -> None:
+    result = remuda("doctor", "--port", "0")
+
+    assert result.returncode == 0, result.stdout
+    for word in ("python", "browser", "driver", "redis", "port", "data"):
+        assert word in result.stdout
+
+
+def test_doctor_fails_when_a_herd_could_not_run() -> None:
+    result = remuda("doctor", "--port", "0", "--redis", "redis://127.0.0.1:1")
+
+    assert result.returncode == 1
+    assert "127.0.0.1:1" in result.stdout
+
+
+def test_status_shows_a_running_herd() -> None:
+    with (
+        tempfile.TemporaryDirectory(prefix="herd-") as directory,
+        running_herd(Path(directory) / "data") as herd,
+    ):
+        result = remuda("status", "--url", herd.url)
+
+    assert result.returncode == 0, result.stderr
+    assert "slots in use" in result.stdout
+    for role in ("gateway", "manager", "orchestrator", "api"):
+        assert role in result.stdout
+
+
+def test_status_of_no_herd_is_one_clear_line() -> None:
+    result = remuda("status", "--url", "http://127.0.0.1:1")
+
+    assert result.returncode == 1
+    assert result.stderr.startswith("remuda: No herd answers at http://127.0.0.1:1")
+    assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("args", "line"),
+    [
+        (("run", "cowboy"), "remuda: There is no role 'cowboy'; there are gateway, "),
+        (("run", "manager"), "remuda: A role needs to know its Redis: --redis URL or REMUDA_REDIS"),
+        (("run", "manager", "--redis", "ftp://x"), "remuda: 'ftp://x' is no Redis URL"),
+    ],
+)
+def test_a_role_that_cannot_run_says_why(args: tuple[str, ...], line: str) -> None:
+    result = remuda(*args)
+
+    assert result.returncode == 1
+    assert result.stderr.startswith(line)
+    assert result.stderr.count("\n") == 1
+
+
+async def test_roles_run_one_by_one_and_leave_no_trace(redis_url: str, store: Store, tmp_path: Path) -> None:
+    async def names() -> set[str]:
+        return {role["name"] for role in await running_roles(store)}
+
+    async def all_run() -> bool:
+        return await names() == {"gateway", "manager", "api"}
+
+    with (
+        running_role("gateway", data=tmp_path, redis=redis_url),
+        running_role("manager", "api", data=tmp_path, redis=redis_url),
+    ):
+        await eventually(all_run, deadline=DEADLINE)
+
+    assert await names() == set()
