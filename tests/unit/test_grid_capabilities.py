@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from remuda.base.errors import InvalidArgument
-from remuda.grid.capabilities import Capabilities, Offer, first_match, is_match, read_request
+from remuda.grid.capabilities import Capabilities, Offer, class_of, first_match, is_match, read_request
 
 CHROME = Offer(browser="chrome", version="81.0.4044.113", platform="linux")
 FIREFOX = Offer(browser="firefox", version="74.0.1", platform="linux")
@@ -188,3 +188,12 @@ def test_offers_may_come_from_a_generator() -> None:
     wanted: list[Capabilities] = [{"browserName": "safari"}, {"browserName": "chrome"}]
 
     assert first_match(iter(wanted), iter([FIREFOX, CHROME])) == (wanted[1], CHROME)
+
+
+def test_requests_are_of_one_class_when_the_same_offers_satisfy_them() -> None:
+    chrome = class_of([{"browserName": "chrome", "se:name": "a"}])
+
+    assert class_of([{"browserName": "Chrome", "pageLoadStrategy": "eager"}]) == chrome
+    assert class_of([{"browserName": "chrome", "browserVersion": "81"}]) != chrome
+    assert class_of([{"browserName": "chrome"}, {"browserName": "firefox"}]) != chrome
+    assert class_of([{}]) != chrome

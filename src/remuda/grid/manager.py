@@ -256,7 +256,7 @@ class Manager(Role):
             farewell = self._say_farewell(session, error.code, message=error.message)
             await asyncio.wait([farewell], timeout=LAST_WORDS)
 
-    def _say_farewell(self, session: SessionId, code: str, **meta: str) -> asyncio.Task[None]:
+    def _say_farewell(self, session: SessionId, code: str, **meta: Any) -> asyncio.Task[None]:
         """Ends a session that nobody waits for any more; apart, because the request's own task may be
         cancelled, and because Redis may have to come back first."""
 
