@@ -26,7 +26,7 @@ class Settings:
         """Fills in what nobody has set, so that an operator finds every name with its value."""
         async with self._store.transaction() as transaction:
             for name, value in self._defaults.items():
-                transaction.hsetnx(self._key, name, f"{value:g}")
+                transaction.hsetnx(self._key, name, _text(value))
 
     async def read(self) -> dict[str, float]:
         """Every setting as it is now."""
@@ -51,7 +51,13 @@ class Settings:
                 _number(str(value))
             except ValueError:
                 raise InvalidArgument(f"{name} must be a number of at least 0, not {value!r}") from None
-        await self._store.hset(self._key, values)
+        if values:
+            await self._store.hset(self._key, {name: _text(value) for name, value in values.items()})
+
+
+def _text(value: float) -> str:
+    """The number as an operator would write it, and nothing rounded off."""
+    return str(int(value)) if value == int(value) else repr(value)
 
 
 def _number(text: str) -> float:
