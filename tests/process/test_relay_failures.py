@@ -150,6 +150,20 @@ async def test_an_upstream_that_hangs_up_without_an_answer_is_a_502() -> None:
         assert (await (await kit.send(POST)).receive(b"UpstreamUnavailable")).startswith(b"HTTP/1.1 502 ")
 
 
+async def test_a_router_may_know_why_an_upstream_hung_up() -> None:
+    def make(address: Address) -> Router:
+        async def give_up() -> Plan:
+            raise SessionLost
+
+        return lambda request: Forward(address) if request.refused is None else give_up()
+
+    async with relaying(make) as kit:
+        kit.upstream.reply = hang_up
+
+        assert (await (await kit.send(POST)).receive(b"SessionLost")).startswith(b"HTTP/1.1 404 ")
+        assert kit.upstream.received == POST
+
+
 def once(line: Line) -> None:
     """Answer the first request, hang up on the second."""
     if line.received in (GET, POST):

@@ -113,16 +113,14 @@ class Life:
         for role in roles:
             try:
                 await role.drain()
-            except RemudaError as error:
-                log.warning("drain failed", role=role.name, reason=error.message)
+            except Exception as error:  # One role that cannot drain must not keep the others from it.
+                _log_failure("drain failed", role, error)
 
     async def _stop(self, role: Role) -> None:
         try:
             await role.stop()
-        except Exception as error:  # One role that cannot stop must not keep the others from it.
-            log.error(
-                "stop failed", role=role.name, reason=str(error), exc_info=not isinstance(error, RemudaError)
-            )
+        except Exception as error:  # Nor from stopping.
+            _log_failure("stop failed", role, error)
 
     # The record in Redis
 
@@ -162,6 +160,10 @@ class Life:
                     transaction.zrem(ROLES(), role.id)
         except Unavailable as error:
             log.warning("roles not withdrawn", reason=error.message)
+
+
+def _log_failure(event: str, role: Role, error: Exception) -> None:
+    log.error(event, role=role.name, reason=str(error), exc_info=not isinstance(error, RemudaError))
 
 
 def install_signals(life: Life) -> None:

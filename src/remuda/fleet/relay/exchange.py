@@ -233,8 +233,21 @@ class Exchange:
             self._break_off()
         elif self._is_repeatable(upstream) and isinstance(self._plan, Forward):
             self._spawn(self._connect(self._plan))
+        elif self.request.refused is None and isinstance(self._plan, Forward):
+            self._spawn(self._explain(self._plan, reason))
         else:
             self.fail(UpstreamUnavailable(reason))
+
+    async def _explain(self, plan: Forward, reason: str) -> None:
+        """Ask the router again, which may know why nobody answered: a session that has ended, say.
+
+        Only for what it raises: the request was sent once and must not be sent again.
+        """
+        self.request.refused = plan.address
+        again = self._relay.router(self.request)
+        if not isinstance(again, Forward | Answer | Handle):
+            await again
+        raise UpstreamUnavailable(reason)
 
     # The end.
 
