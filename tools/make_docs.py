@@ -3,10 +3,15 @@
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from remuda.cli.pages import render_errors, render_options
 from remuda.keyspace.page import render_page
 
 REFERENCE = Path(__file__).resolve().parent.parent / "docs/reference"
-PAGES: Mapping[str, Callable[[], str]] = {"keys.md": render_page}
+PAGES: Mapping[str, Callable[[], str]] = {
+    "config.md": render_options,
+    "errors.md": render_errors,
+    "keys.md": render_page,
+}
 
 
 def main() -> None:
