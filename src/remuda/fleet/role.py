@@ -72,9 +72,9 @@ class Life:
         """The whole life. Raises what made a role fail."""
         started: list[Role] = []
         try:
-            for role in self._roles:
-                started.insert(0, role)
-                await role.start()
+            await self._start(started)
+            if self.stop_asked.is_set():
+                return
             await self._announce()
             if lifeline is not None:
                 lifeline.say_ready()
@@ -84,6 +84,24 @@ class Life:
             for role in started:
                 await self._stop(role)
             await self._withdraw()
+
+    async def _start(self, started: list[Role]) -> None:
+        """Starts the roles, or gives up half-way when it is asked to stop: a start can take long."""
+        starts = asyncio.create_task(self._start_in_order(started), name="start")
+        stop = asyncio.create_task(self.stop_asked.wait(), name="stop asked")
+        try:
+            await asyncio.wait([starts, stop], return_when=asyncio.FIRST_COMPLETED)
+            if starts.done():
+                starts.result()
+        finally:
+            for task in (starts, stop):
+                task.cancel()
+            await asyncio.gather(starts, stop, return_exceptions=True)
+
+    async def _start_in_order(self, started: list[Role]) -> None:
+        for role in self._roles:
+            started.insert(0, role)
+            await role.start()
 
     async def _serve(self) -> None:
         tasks = [asyncio.create_task(role.serve(), name=f"serve {role.name}") for role in self._roles]

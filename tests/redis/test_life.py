@@ -1,0 +1,298 @@
+"""A process's life: start, serve, drain and stop in order, and the record of it in Redis."""
+
+import asyncio
+
+import pytest
+
+from remuda import __version__
+from remuda.base import clock
+from remuda.base.errors import Broken, Misconfigured
+from remuda.fleet import role as role_module
+from remuda.fleet.lifeline import Lifeline, Tether
+from remuda.fleet.role import Life, Role, running_roles
+from remuda.keyspace.fleet import ROLE, ROLES
+from remuda.store import Store
+from remuda.store.census import take_census
+from servers import Server
+from waiting import eventually
+
+
+class Recorder(Role):
+    """A role that writes down what it goes through."""
+
+    def __init__(self, name: str, steps: list[str]) -> None:
+        super().__init__()
+        self.name = name
+        self.address = "127.0.0.1:1"
+        self.steps = steps
+
+    async def start(self) -> None:
+        self.steps.append(f"start {self.name}")
+
+    async def serve(self) -> None:
+        self.steps.append(f"serve {self.name}")
+        await asyncio.Event().wait()
+
+    async def drain(self) -> None:
+        self.steps.append(f"drain {self.name}")
+
+    async def stop(self) -> None:
+        self.steps.append(f"stop {self.name}")
+
+
+async def serving(life: Life, steps: list[str], count: int = 1) -> asyncio.Task[None]:
+    """The life, once so many of its roles serve."""
+    task = asyncio.create_task(life.run())
+    await eventually(lambda: task.done() or sum(step.startswith("serve") for step in steps) == count)
+    return task
+
+
+async def test_roles_start_in_order_and_leave_in_the_opposite_one(store: Store) -> None:
+    steps: list[str] = []
+    life = Life(store, [Recorder("a", steps), Recorder("b", steps)])
+    living = await serving(life, steps, 2)
+
+    life.ask_stop()
+    await living
+
+    assert steps == ["start a", "start b", "serve a", "serve b", "drain b", "drain a", "stop b", "stop a"]
+
+
+async def test_a_start_that_fails_stops_what_had_started(store: Store) -> None:
+    class Failing(Recorder):
+        async def start(self) -> None:
+            await super().start()
+            raise Misconfigured("port 4444 is in use")
+
+    steps: list[str] = []
+    life = Life(store, [Recorder("a", steps), Failing("b", steps), Recorder("c", steps)])
+
+    with pytest.raises(Misconfigured, match="4444"):
+        await life.run()
+
+    assert steps == ["start a", "start b", "stop b", "stop a"]
+    assert await store.send("DBSIZE") == 0
+
+
+@pytest.mark.parametrize("failure", [None, ZeroDivisionError("boom")])
+async def test_a_role_that_ends_by_itself_ends_the_life(store: Store, failure: Exception | None) -> None:
+    class Ending(Recorder):
+        async def serve(self) -> None:
+            if failure is not None:
+                raise failure
+
+    steps: list[str] = []
+    life = Life(store, [Recorder("a", steps), Ending("b", steps)])
+
+    with pytest.raises(Broken if failure is None else ZeroDivisionError, match=r"ended by itself|boom"):
+        await life.run()
+
+    assert steps[-2:] == ["stop b", "stop a"]
+    assert await store.send("DBSIZE") == 0
+
+
+async def test_a_second_request_cuts_the_drain_short(store: Store) -> None:
+    class Slow(Recorder):
+        async def drain(self) -> None:
+            await super().drain()
+            await asyncio.Event().wait()
+
+    steps: list[str] = []
+    life = Life(store, [Slow("a", steps)], drain_timeout=60)
+    living = await serving(life, steps)
+
+    life.ask_stop()
+    await eventually(lambda: "drain a" in steps)
+    life.ask_stop()
+    async with asyncio.timeout(5):
+        await living
+
+    assert steps[-1] == "stop a"
+
+
+async def test_a_drain_ends_in_time(store: Store) -> None:
+    class Slow(Recorder):
+        async def drain(self) -> None:
+            await asyncio.Event().wait()
+
+    steps: list[str] = []
+    life = Life(store, [Slow("a", steps)], drain_timeout=0.05)
+    living = await serving(life, steps)
+
+    life.ask_stop()
+    async with asyncio.timeout(5):
+        await living
+
+    assert steps[-1] == "stop a"
+
+
+@pytest.mark.parametrize("failure", [Broken("no"), ZeroDivisionError("boom")])
+async def test_a_role_that_cannot_leave_properly_does_not_keep_the_others_from_it(
+    store: Store, caplog: pytest.LogCaptureFixture, failure: Exception
+) -> None:
+    class Stubborn(Recorder):
+        async def drain(self) -> None:
+            raise failure
+
+        async def stop(self) -> None:
+            raise failure
+
+    steps: list[str] = []
+    life = Life(store, [Recorder("a", steps), Stubborn("b", steps)])
+    living = await serving(life, steps, 2)
+
+    life.ask_stop()
+    await living
+
+    assert steps[-2:] == ["drain a", "stop a"]
+    messages = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+    assert messages == ["drain failed", "stop failed"]
+
+
+async def test_a_life_that_is_cancelled_still_stops_its_roles(store: Store) -> None:
+    steps: list[str] = []
+    living = await serving(Life(store, [Recorder("a", steps)]), steps)
+
+    living.cancel()
+    await asyncio.wait([living])
+
+    assert living.cancelled()
+    assert steps[-1] == "stop a"
+    assert await store.send("DBSIZE") == 0
+
+
+async def test_a_request_to_stop_does_not_wait_for_a_start_that_hangs(store: Store) -> None:
+    class Hanging(Recorder):
+        async def start(self) -> None:
+            await super().start()
+            await asyncio.Event().wait()
+
+    steps: list[str] = []
+    life = Life(store, [Recorder("a", steps), Hanging("b", steps)])
+    living = asyncio.create_task(life.run())
+    await eventually(lambda: "start b" in steps)
+
+    life.ask_stop()
+    async with asyncio.timeout(5):
+        await living
+
+    assert steps == ["start a", "start b", "stop b", "stop a"]
+
+
+# The record
+
+
+async def test_a_running_role_is_on_record_until_it_stops(any_store: Store) -> None:
+    steps: list[str] = []
+    role = Recorder("gateway", steps)
+    life = Life(any_store, [role])
+    living = await serving(life, steps)
+
+    (record,) = await running_roles(any_store)
+    assert (record["id"], record["name"], record["address"]) == (role.id, "gateway", "127.0.0.1:1")
+    assert record["version"] == __version__
+    assert abs(clock.parse_rfc3339(record["beatAt"]) - clock.now()) < 5
+    assert 0 < await any_store.ttl_ms(ROLE(role.id)) <= 15_000
+    assert await take_census(any_store) == []
+
+    life.ask_stop()
+    await living
+    assert await any_store.send("DBSIZE") == 0
+
+
+async def test_the_record_is_kept_fresh(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(role_module, "BEAT_EVERY", 0.02)
+    steps: list[str] = []
+    role = Recorder("gateway", steps)
+    life = Life(store, [role])
+    living = await serving(life, steps)
+    (before,) = await running_roles(store)
+    await store.expire(ROLE(role.id), 2)
+
+    await eventually(lambda: _is_fresher(store, before))
+
+    (after,) = await running_roles(store)
+    assert after["startedAt"] == before["startedAt"]
+    assert await store.ttl_ms(ROLE(role.id)) > 10_000
+    life.ask_stop()
+    await living
+
+
+async def _is_fresher(store: Store, before: dict[str, str]) -> bool:
+    return [record["beatAt"] > before["beatAt"] for record in await running_roles(store)] == [True]
+
+
+async def test_the_record_comes_back_after_redis_lost_everything(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(role_module, "BEAT_EVERY", 0.02)
+    async with Store(server.url) as store:
+        steps: list[str] = []
+        life = Life(store, [Recorder("gateway", steps)])
+        living = await serving(life, steps)
+
+        server.kill()
+        await eventually(lambda: not store.is_connected)
+        server.start()
+
+        await eventually(lambda: running_roles(store))
+        life.ask_stop()
+        await living
+
+
+async def test_the_dead_are_not_listed_and_the_living_forget_them(store: Store) -> None:
+    await store.zadd(ROLES(), {"long-dead": clock.now() - 60, "just-dead": clock.now()})
+    steps: list[str] = []
+    life = Life(store, [Recorder("gateway", steps)])
+    living = await serving(life, steps)
+
+    assert [record["name"] for record in await running_roles(store)] == ["gateway"]
+    assert "long-dead" not in await store.zrange(ROLES())
+    life.ask_stop()
+    await living
+
+
+async def test_a_life_ends_although_redis_is_away(server: Server) -> None:
+    async with Store(server.url, timeout=0.2) as store:
+        steps: list[str] = []
+        life = Life(store, [Recorder("a", steps)])
+        living = await serving(life, steps)
+        server.kill()
+
+        life.ask_stop()
+        async with asyncio.timeout(5):
+            await living
+
+        assert steps[-1] == "stop a"
+
+
+# The lifeline
+
+
+async def test_a_life_says_on_its_lifeline_that_it_is_ready(store: Store) -> None:
+    tether = Tether()
+    steps: list[str] = []
+    life = Life(store, [Recorder("a", steps)])
+    living = asyncio.create_task(life.run(Lifeline(tether.descriptor)))
+
+    async with asyncio.timeout(5):
+        assert await tether.wait_ready()
+
+    assert "start a" in steps
+    life.ask_stop()
+    await living
+
+
+async def test_a_child_that_ends_before_it_is_ready_is_noticed() -> None:
+    tether = Tether()
+
+    tether.handed_over()
+
+    async with asyncio.timeout(5):
+        assert not await tether.wait_ready()
+
+
+async def test_without_a_lifeline_nobody_holds_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("REMUDA_LIFELINE", raising=False)
+
+    assert Lifeline.from_environ() is None
