@@ -1,15 +1,23 @@
 """What all tests share: the event loop that production runs on, and a real Redis per test process."""
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 
 import pytest
 import uvloop
+from hypothesis import settings
 
 import servers
 from remuda.store import Store
 from remuda.store.embedded import embedded_redis
+
+# The same examples in every run: a test that fails by chance helps nobody. To look for new ones:
+# HYPOTHESIS_PROFILE=explore make test ARGS="-k fuzz".
+settings.register_profile("steady", derandomize=True, deadline=None, max_examples=200)
+settings.register_profile("explore", max_examples=5000, deadline=None)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "steady"))
 
 
 def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:

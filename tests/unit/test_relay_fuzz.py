@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import cast
 
 import httptools
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from relaying import GET, OK, Witness, render_error
@@ -125,7 +125,6 @@ def cut(stream: bytes, cuts: list[int]) -> list[bytes]:
     return [stream[begin:end] for begin, end in itertools.pairwise(edges)]
 
 
-@settings(deadline=None)
 @given(st.lists(requests(), min_size=1, max_size=4), st.lists(st.integers(0, 2000), max_size=30))
 def test_any_cut_of_a_valid_stream_gives_the_same_bytes_upstream(sent: list[bytes], cuts: list[int]) -> None:
     stream = b"".join(sent)
@@ -138,7 +137,6 @@ def test_any_cut_of_a_valid_stream_gives_the_same_bytes_upstream(sent: list[byte
     assert sum(size for _, _, size, _ in relay.witness.finished) == len(stream)
 
 
-@settings(deadline=None)
 @given(st.lists(st.binary(min_size=1, max_size=80), min_size=1, max_size=5))
 @example([b"\r\n\r\n"])
 @example([GET[:-2], b"\n"])
@@ -148,7 +146,6 @@ def test_garbage_never_reaches_the_upstream(segments: list[bytes]) -> None:
     assert relay.inside == b""
 
 
-@settings(deadline=None, max_examples=300)
 @given(requests(), st.integers(0, 500), st.binary(max_size=3), st.integers(0, 3))
 # llhttp takes no comma in the name of a chunk extension, and so must nobody before it.
 @example(
