@@ -21,7 +21,9 @@
 A class knows its HTTP status and its W3C WebDriver error code; its docstring is its default message.
 """
 
-from typing import ClassVar
+import math
+import re
+from typing import Any, ClassVar
 
 
 class RemudaError(Exception):
@@ -33,6 +35,23 @@ class RemudaError(Exception):
     def __init__(self, message: str | None = None) -> None:
         self.message = message or (type(self).__doc__ or "").strip()
         super().__init__(self.message)
+
+    @property
+    def api_code(self) -> str:
+        """Its name for programs: StoreUnavailable is store_unavailable."""
+        return re.sub(r"(?<!^)(?=[A-Z])", "_", type(self).__name__).lower()
+
+    def api_face(self) -> dict[str, Any]:
+        """The JSON of an answer that tells of it."""
+        return {"error": {"code": self.api_code, "message": self.message}}
+
+    def webdriver_face(self) -> dict[str, Any]:
+        """The same for WebDriver clients (W3C WebDriver 6.6)."""
+        return {"value": {"error": self.webdriver, "message": self.message, "stacktrace": ""}}
+
+    def headers(self) -> dict[str, str]:
+        """The HTTP headers of an answer that tells of it."""
+        return {"Cache-Control": "no-cache"}
 
 
 class Refused(RemudaError):
@@ -80,6 +99,9 @@ class Unavailable(RemudaError):
     def __init__(self, message: str | None = None, *, retry_after: float = 1.0) -> None:
         super().__init__(message)
         self.retry_after = retry_after
+
+    def headers(self) -> dict[str, str]:
+        return {**super().headers(), "Retry-After": str(math.ceil(self.retry_after))}
 
 
 class StoreUnavailable(Unavailable):

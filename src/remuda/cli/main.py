@@ -2,12 +2,15 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from remuda import __version__
 from remuda.base.errors import RemudaError
+
+if TYPE_CHECKING:
+    from remuda.base.config import Config
 
 app = typer.Typer(
     name="remuda",
@@ -42,6 +45,7 @@ def _root(
 
 @app.command()
 def up(
+    ctx: typer.Context,
     host: Host = None,
     port: Port = None,
     data: Data = None,
@@ -55,23 +59,12 @@ def up(
     """Run the whole herd on this machine."""
     from remuda.cli.up import run_herd
 
-    run_herd(
-        _load(
-            config,
-            verbose,
-            host=host,
-            port=port,
-            data=data,
-            redis=redis,
-            slots=slots,
-            warm=warm,
-            insecure=insecure,
-        )
-    )
+    run_herd(_config(ctx))
 
 
 @app.command()
 def run(
+    ctx: typer.Context,
     roles: Annotated[list[str], typer.Argument(help="gateway, manager, orchestrator, api: one or more.")],
     host: Host = None,
     port: Port = None,
@@ -86,22 +79,12 @@ def run(
     """Run one role, or several in one process."""
     from remuda.cli.run import run_roles
 
-    settings = _load(
-        config,
-        verbose,
-        host=host,
-        port=port,
-        data=data,
-        redis=redis,
-        slots=slots,
-        warm=warm,
-        insecure=insecure,
-    )
-    run_roles(roles, settings)
+    run_roles(roles, _config(ctx))
 
 
 @app.command()
 def doctor(
+    ctx: typer.Context,
     host: Host = None,
     port: Port = None,
     data: Data = None,
@@ -111,20 +94,22 @@ def doctor(
     """Look at this machine and say what a herd would miss."""
     from remuda.cli.doctor import show_doctor
 
-    raise typer.Exit(show_doctor(_load(config, 0, host=host, port=port, data=data, redis=redis)))
+    raise typer.Exit(show_doctor(_config(ctx)))
 
 
 @app.command()
 def status(
+    ctx: typer.Context,
     url: Annotated[str, typer.Option("--url", help="The herd's front door.")] = "",
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Keep showing it.")] = False,
     config: ConfigFile = None,
 ) -> None:
     """Show slots, sessions and roles of a running herd."""
+    from remuda.base.hosts import host_port
     from remuda.cli.status import show_status
 
-    settings = _load(config, 0)
-    raise typer.Exit(show_status(url or f"http://{settings.host}:{settings.port}", watch=watch))
+    loaded = _config(ctx)
+    raise typer.Exit(show_status(url or f"http://{host_port(loaded.host, loaded.port)}", watch=watch))
 
 
 @app.command()
@@ -139,12 +124,14 @@ def keys(
         print(line)
 
 
-def _load(file: Path | None, verbose: int, **flags: Any) -> Any:
-    from remuda.base.config import load_config
+def _config(ctx: typer.Context) -> "Config":
+    """The config of a command: its flags that are options, else environment, file and defaults."""
+    from remuda.base.config import Config, load_config
 
-    if verbose:
+    flags = {name: value for name, value in ctx.params.items() if name in Config.__dataclass_fields__}
+    if verbose := ctx.params.get("verbose"):
         flags["log_level"] = "info" if verbose == 1 else "debug"
-    return load_config(flags, file=file)
+    return load_config(flags, file=ctx.params["config"])
 
 
 def main() -> None:

@@ -18,8 +18,8 @@ def answer_value(value: Any, *, status: int = 200) -> Answer:
 
 def answer_error(error: RemudaError) -> Answer:
     """The error as WebDriver clients expect it."""
-    value = {"error": error.webdriver, "message": error.message, "stacktrace": ""}
-    return answer_value(value, status=error.status)
+    body = msgspec.json.encode(error.webdriver_face())
+    return Answer(error.status, body, headers=tuple(error.headers().items()))
 
 
 def read_json(body: bytes) -> Any:

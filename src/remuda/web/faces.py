@@ -1,13 +1,10 @@
 """How an error looks to who asked: W3C WebDriver JSON where WebDriver clients ask, a plain code elsewhere."""
 
-import math
-import re
-
 import msgspec
 from msgspec import Struct
 from starlette.responses import Response
 
-from remuda.base.errors import RemudaError, Unavailable
+from remuda.base.errors import RemudaError
 
 _WEBDRIVER_PATHS = ("/se/", "/wd/hub/")
 
@@ -44,19 +41,11 @@ def is_webdriver(path: str) -> bool:
     return path == "/status" or path.startswith(_WEBDRIVER_PATHS)
 
 
-def problem_of(error: RemudaError) -> Problem:
-    """The error as the API tells it: StoreUnavailable is store_unavailable."""
-    return Problem(re.sub(r"(?<!^)(?=[A-Z])", "_", type(error).__name__).lower(), error.message)
-
-
 def answer_error(path: str, error: RemudaError) -> Response:
     """The answer to a request for this path that failed."""
-    body: object = ProblemAnswer(problem_of(error))
-    if is_webdriver(path):
-        body = WebdriverAnswer(WebdriverError(error.webdriver, error.message, stacktrace=""))
+    body = error.webdriver_face() if is_webdriver(path) else error.api_face()
     answer = json_response(body, status=error.status)
-    if isinstance(error, Unavailable):
-        answer.headers["Retry-After"] = str(math.ceil(error.retry_after))
+    answer.headers.update(error.headers())
     return answer
 
 

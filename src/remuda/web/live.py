@@ -10,7 +10,7 @@ import msgspec
 from remuda.base import clock
 from remuda.base.errors import Broken, RemudaError, Unavailable
 from remuda.base.log import get_logger
-from remuda.web.faces import problem_of
+from remuda.web.faces import Problem
 from remuda.web.overview import Overview, without_time
 
 log = get_logger(__name__)
@@ -87,7 +87,7 @@ class Live:
             self._tell_problem(Broken())
 
     def _tell_problem(self, error: RemudaError) -> None:
-        message = event("problem", problem_of(error))
+        message = event("problem", Problem(error.api_code, error.message))
         self._publish(message, message)
 
     def _publish(self, message: bytes, fingerprint: bytes) -> None:
