@@ -17,7 +17,13 @@ import msgspec
 from remuda.base.errors import DriverUnavailable
 from remuda.base.ids import NodeId
 from remuda.base.log import get_logger
-from remuda.base.processes import adopt_orphans, die_with_parent, kill_descendants, until_exit
+from remuda.base.processes import (
+    adopt_orphans,
+    die_with_parent,
+    kill_descendants,
+    until_exit,
+    until_readable,
+)
 from remuda.fleet.relay import Address
 from remuda.grid.browsers import Browser
 from remuda.grid.node.leftovers import MARK
@@ -77,6 +83,17 @@ class Driver:
         """Waits until the driver has ended by itself; its exit status."""
         assert self._process is not None
         return await until_exit(self._process)
+
+    async def browser_ended(self, pid: int) -> None:
+        """Waits until the browser has ended, which is a child of the driver's."""
+        try:
+            pidfd = os.pidfd_open(pid)
+        except ProcessLookupError:
+            return
+        try:
+            await until_readable(pidfd)
+        finally:
+            os.close(pidfd)
 
     def tail(self) -> str:
         """The last line that the driver wrote."""

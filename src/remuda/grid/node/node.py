@@ -80,6 +80,8 @@ class Node:
         self._outer = ""
         self._inner = ""
         self._devtools: Address | None = None
+        self._browser_pid: int | None = None
+        self._closing = asyncio.Lock()
 
     def end(self, ending: Ending) -> None:
         """Has the session end for this reason, unless it already ends for another."""
@@ -91,6 +93,10 @@ class Node:
     async def warm_up(self) -> None:
         """Starts the driver, so that a session only has to wait for its browser."""
         await self._driver.start(timeout=DEFAULTS["driverStartup"])
+
+    async def driver_ended(self) -> None:
+        """Waits until the driver has ended by itself, whereupon the node is good for nothing."""
+        await self._driver.ended()
 
     async def discard(self) -> None:
         """Ends a node that never got a session."""
@@ -106,6 +112,7 @@ class Node:
             watchers = [
                 asyncio.create_task(self._watch_idleness(), name="watch idleness"),
                 asyncio.create_task(self._watch_driver(), name="watch driver"),
+                asyncio.create_task(self._watch_browser(), name="watch browser"),
                 asyncio.create_task(self._watch_state(), name="watch state"),
             ]
             await self._ending
@@ -128,6 +135,7 @@ class Node:
         inner_id, actual = await self._driver.new_session(self._request(await requested), timeout=limit)
         self._outer, self._inner = f"/session/{session}", f"/session/{inner_id}"
         self._devtools = _debugger_address(actual)
+        self._browser_pid = actual.get("goog:processID")
         await self._listen(inner_id, actual)
 
     def _request(self, wanted: list[dict[str, Any]]) -> dict[str, Any]:
@@ -205,6 +213,14 @@ class Node:
             Ending("DFAILURE", f"The driver ended with status {status}: {self._driver.tail()}", is_fault=True)
         )
 
+    async def _watch_browser(self) -> None:
+        if self._browser_pid is None:  # Only ChromeDriver tells.
+            return
+        await self._driver.browser_ended(self._browser_pid)
+        # It also ends when its client closes the session or the last window, and then that is the reason.
+        async with self._closing:
+            self.end(Ending("DFAILURE", "The browser has ended", is_fault=True))
+
     async def _watch_state(self) -> None:
         """Notices when somebody else has ended the session, such as a manager whose client left."""
 
@@ -251,19 +267,21 @@ class Node:
         raise SessionLost("This node holds another session")
 
     async def _delete_session(self, _request: Request, _body: bytes) -> Answer:
-        try:
-            return await self._ask_driver("DELETE", self._inner)
-        except DriverUnavailable:
-            return answer_value(None)  # The client wants it gone, and gone it is.
-        finally:
-            self.end(Ending("CLOSED"))
+        async with self._closing:
+            try:
+                return await self._ask_driver("DELETE", self._inner)
+            except DriverUnavailable:
+                return answer_value(None)  # The client wants it gone, and gone it is.
+            finally:
+                self.end(Ending("CLOSED"))
 
     async def _delete_window(self, _request: Request, _body: bytes) -> Answer:
-        answer = await self._ask_driver("DELETE", f"{self._inner}/window")
-        # W3C WebDriver 11.2: closing the last window ends the session; the value is what stays open.
-        if answer.status == 200 and msgspec.json.decode(answer.body).get("value") == []:
-            self.end(Ending("CLOSED", "The last window was closed"))
-        return answer
+        async with self._closing:
+            answer = await self._ask_driver("DELETE", f"{self._inner}/window")
+            # W3C WebDriver 11.2: closing the last window ends the session; the value is what stays open.
+            if answer.status == 200 and msgspec.json.decode(answer.body).get("value") == []:
+                self.end(Ending("CLOSED", "The last window was closed"))
+            return answer
 
     async def _ask_driver(self, method: str, path: str) -> Answer:
         status, body = await self._driver.call(method, path, timeout=60.0)
