@@ -39,7 +39,7 @@ async def _live(config: Config, browser: Browser, control: socket.socket) -> Non
         _heed_signals(node, leave)
         try:
             await node.warm_up()
-            session = await _await_session(control, leave)
+            session = await _await_session(control, leave, node)
         except BaseException:
             await node.discard()
             raise
@@ -66,15 +66,16 @@ def _heed_signals(node: Node, leave: asyncio.Event) -> None:
         lifeline.watch(ask_to_leave)
 
 
-async def _await_session(control: socket.socket, leave: asyncio.Event) -> SessionId | None:
-    """The session that the orchestrator sends; None when it goes away, or the node shall, before that."""
+async def _await_session(control: socket.socket, leave: asyncio.Event, node: Node) -> SessionId | None:
+    """The session that the orchestrator sends; None when it or the driver goes away, or the node shall,
+    before that."""
     control.setblocking(False)
     message = asyncio.ensure_future(asyncio.get_running_loop().sock_recv(control, 64))
-    leaving = asyncio.ensure_future(leave.wait())
+    leaving = [asyncio.ensure_future(leave.wait()), asyncio.ensure_future(node.driver_ended())]
     try:
-        await asyncio.wait([message, leaving], return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait([message, *leaving], return_when=asyncio.FIRST_COMPLETED)
         text = message.result().decode() if message.done() else ""
     finally:
-        message.cancel()
-        leaving.cancel()
+        for waiter in (message, *leaving):
+            waiter.cancel()
     return SessionId(text) if text else None

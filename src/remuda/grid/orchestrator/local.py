@@ -29,6 +29,8 @@ log = get_logger(__name__)
 
 BIRTH_TIMEOUT = 10.0
 END_GRACE = 10.0
+# A driver that does not start must not have us fork without a pause.
+REPLACE_AFTER = 2.0
 
 
 class NodeProcess:
@@ -86,6 +88,7 @@ class LocalProvisioner:
         self._redis_url = redis_url
         self._browsers: list[Browser] = []
         self._warm: list[NodeProcess] = []
+        self._warming = 0
         self._nodes: set[NodeProcess] = set()
         self._orders: socket.socket | None = None
         self._nursery: subprocess.Popen[bytes] | None = None
@@ -132,10 +135,17 @@ class LocalProvisioner:
         await asyncio.gather(*(node.end() for node in list(self._nodes)))
         for watcher in list(self._watchers):
             watcher.cancel()
-        if self._orders is not None:
-            self._orders.close()
-        if self._nursery is not None:
-            await asyncio.to_thread(self._nursery.wait, END_GRACE)
+        await self._end_nursery(grace=END_GRACE)
+
+    async def _end_nursery(self, *, grace: float) -> None:
+        if self._orders is None or self._nursery is None:
+            return
+        self._orders.close()
+        try:
+            await asyncio.to_thread(self._nursery.wait, grace)
+        except subprocess.TimeoutExpired:
+            self._nursery.kill()
+            await asyncio.to_thread(self._nursery.wait)
 
     # Nodes
 
@@ -156,30 +166,53 @@ class LocalProvisioner:
 
     def _refill(self) -> None:
         """Brings the warm nodes up to their number, in the background."""
-        missing = 0 if self._is_stopping else self._config.warm - len(self._warm)
+        missing = 0 if self._is_stopping else self._config.warm - len(self._warm) - self._warming
         for _ in range(missing):
+            self._warming += 1
             self._spawn(self._add_warm(), "warm a node")
 
     async def _add_warm(self) -> None:
-        if len(self._warm) < self._config.warm:
+        try:
             self._warm.append(await self._bear(self._browsers[0]))
+        except DriverUnavailable as error:
+            log.warning("no warm node", reason=error.message)
+        finally:
+            self._warming -= 1
 
     async def _bear(self, browser: Browser) -> NodeProcess:
-        async with self._one_birth_at_a_time, asyncio.timeout(BIRTH_TIMEOUT):
-            ours, theirs = socket.socketpair()
-            assert self._orders is not None
-            birth = msgspec.json.encode(Birth.of(browser))
+        async with self._one_birth_at_a_time:
             try:
+                node = await self._ask_nursery(browser)
+            except OSError as error:  # A TimeoutError is one.
+                log.warning("nursery replaced", reason=str(error) or "no answer")
+                # Killed even if it only hangs: its late answer would be taken for that to the next request.
+                await self._end_nursery(grace=0)
+                self._start_nursery()
+                node = await self._ask_new_nursery(browser)
+        self._nodes.add(node)
+        self._spawn(self._watch(node), f"watch node {node.pid}")
+        return node
+
+    async def _ask_new_nursery(self, browser: Browser) -> NodeProcess:
+        try:
+            return await self._ask_nursery(browser)
+        except OSError as error:
+            raise DriverUnavailable(f"No nursery bears a node: {str(error) or 'no answer'}") from error
+
+    async def _ask_nursery(self, browser: Browser) -> NodeProcess:
+        ours, theirs = socket.socketpair()
+        assert self._orders is not None
+        birth = msgspec.json.encode(Birth.of(browser))
+        try:
+            async with asyncio.timeout(BIRTH_TIMEOUT):
                 socket.send_fds(self._orders, [birth], [theirs.fileno()])
                 pid, pidfd = await self._await_birth(self._orders)
-            except OSError as error:
-                raise DriverUnavailable(f"The nursery is gone: {error}") from error
-            finally:
-                theirs.close()
-        node = NodeProcess(browser, pid, pidfd, ours)
-        self._nodes.add(node)
-        self._spawn(self._watch(node), f"watch node {pid}")
-        return node
+        except BaseException:
+            ours.close()  # Should the node be born all the same, it hears that nobody wants it.
+            raise
+        finally:
+            theirs.close()
+        return NodeProcess(browser, pid, pidfd, ours)
 
     async def _await_birth(self, orders: socket.socket) -> tuple[int, int]:
         await until_readable(orders.fileno())
@@ -195,9 +228,14 @@ class LocalProvisioner:
             self._warm.remove(node)
             if not self._is_stopping:
                 log.warning("warm node died", pid=node.pid)
+                self._spawn(self._replace(), "replace a warm node")
+        await asyncio.to_thread(clear_orphans)
         if node.session is not None:
-            await asyncio.to_thread(clear_orphans)
             self._on_gone(node.session)
+
+    async def _replace(self) -> None:
+        await asyncio.sleep(REPLACE_AFTER)
+        self._refill()
 
     async def end(self, session: SessionId) -> None:
         for node in list(self._nodes):
