@@ -169,7 +169,8 @@ async def test_it_beats_again_after_redis_was_away(server: Server, monkeypatch: 
         await eventually(PassedTime(0.7))  # Long enough for a beat to have failed.
         server.start()
 
-        assert await eventually(lambda: store.exists(KEY))
+        async with Store(server.url) as watcher:
+            assert await eventually(lambda: watcher.exists(KEY))
 
 
 async def test_beats_of_different_lengths_do_not_wait_for_each_other(store: Store) -> None:

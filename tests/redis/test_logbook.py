@@ -120,3 +120,19 @@ async def test_a_follower_misses_nothing_while_its_connection_is_cut(
 
         await eventually(lambda: heard == ["before", "meanwhile"])
         following.cancel()
+
+
+async def test_a_follower_outlives_a_reading_that_breaks_off(server: Server) -> None:
+    async with Store(server.url) as store:
+        heard: list[str] = []
+        following = asyncio.create_task(collect(Logbook(store, KEY).follow(look_every=FOREVER), heard))
+        server.pause()
+        await asyncio.sleep(0)  # The first reading is under way, and will never be answered.
+        server.kill()
+        await eventually(lambda: not store.is_connected)
+        server.start()
+
+        await Logbook(store, KEY).append({"code": "after"})
+
+        await eventually(lambda: heard == ["after"])
+        following.cancel()
