@@ -3,11 +3,13 @@ after its slots."""
 
 import asyncio
 import http.client
+import math
 from pathlib import Path
 from typing import Any
 
+from remuda.base import clock
 from remuda.base.errors import RemudaError, Unavailable
-from remuda.base.ids import OrchestratorId, SessionId, new_id
+from remuda.base.ids import OrchestratorId, SessionId, is_uuid, new_id
 from remuda.base.log import get_logger
 from remuda.fleet.liveness import Beat, Heart, unix_seconds
 from remuda.fleet.queue import ReliableQueue
@@ -26,17 +28,18 @@ log = get_logger(__name__)
 HEARTBEAT_TTL = 60
 RETAIN_TTL = 604800
 RETRY_AFTER = 1.0
+LOOK_EVERY = 1.0
 
 
 def keep_id(file: Path) -> OrchestratorId:
     """The id that this file holds, made up the first time: an orchestrator that restarts is the same one,
     with the same slots."""
-    try:
-        return OrchestratorId(file.read_text().strip())
-    except FileNotFoundError:
-        file.parent.mkdir(parents=True, exist_ok=True)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.touch()
+    # Empty also when an earlier life ended before it could write.
+    if not file.read_text().strip():
         file.write_text(new_id())
-        return keep_id(file)
+    return OrchestratorId(file.read_text().strip())
 
 
 class Orchestrator(Role):
@@ -127,8 +130,11 @@ class Orchestrator(Role):
                 log.warning("backlog unread", reason=error.message)
                 await asyncio.sleep(RETRY_AFTER)
                 continue
-            if session is not None:
+            if session is not None and is_uuid(session):
                 self._spawn(self._provision(SessionId(session)), f"provision {session}")
+            elif session is not None:
+                log.error("backlog entry is no session", entry=session)
+                self._spawn(self._queue.done(session), f"set aside {session}")
 
     async def _provision(self, session: SessionId) -> None:
         """Starts the session's node. An entry that is taken up twice, or too late, starts none."""
@@ -141,6 +147,9 @@ class Orchestrator(Role):
             await self._queue.done(session)
         except Unavailable as error:
             await self._fail(session, error.message)
+        except Exception as error:  # Whatever makes us stumble must not be taken up again and again.
+            log.error("session not started", session=session, reason=str(error), exc_info=True)
+            await self._fail(session, f"The session cannot be started: {error}")
 
     async def _resume(self, session: SessionId) -> None:
         """Takes up what an earlier life of this orchestrator had taken but not finished."""
@@ -173,13 +182,12 @@ class Orchestrator(Role):
     def _on_gone(self, session: SessionId) -> None:
         self._spawn(self._settle(session, "The node died"), f"settle {session}")
 
-    async def _settle(self, session: SessionId, message: str) -> None:
-        """Ends a session whose node is gone, if the node has not done so itself."""
+    async def _settle(self, session: SessionId, message: str) -> bool:
+        """Ends a session whose node is gone; whether it still held its slot."""
         while True:
             try:
                 await self._sessions.move(session, State.TERMINATED, code="TERM", message=message)
-                await self._slots.release(session)
-                return
+                return await self._slots.release(session) is not None
             except Unavailable:
                 await asyncio.sleep(RETRY_AFTER)
 
@@ -212,23 +220,31 @@ class Orchestrator(Role):
 
     async def _reclaim_slots(self) -> None:
         settings = timeouts(self._store)
+        swept_at = -math.inf
         while True:
+            pause = LOOK_EVERY
             try:
-                dead, orphaned = await self._own.reclaim()
-                for session in dead:
-                    await self._reclaim_dead(session)
-                if dead or orphaned:
-                    log.warning("slots reclaimed", dead=len(dead), orphaned=len(orphaned))
-                pause = (await settings.read())["slotReclaimInterval"]
+                interval = (await settings.read())["slotReclaimInterval"]
+                if clock.monotonic() - swept_at >= interval:
+                    swept_at = clock.monotonic()
+                    await self._reclaim()
+                pause = min(pause, interval)
             except RemudaError as error:
                 log.warning("slots not reclaimed", reason=error.message)
-                pause = RETRY_AFTER
+            # Never for the whole interval: a new one is to be in force at once.
             await asyncio.sleep(pause)
+
+    async def _reclaim(self) -> None:
+        dead, orphaned = await self._own.reclaim()
+        for session in dead:
+            await self._reclaim_dead(session)
+        if dead or orphaned:
+            log.warning("slots reclaimed", dead=len(dead), orphaned=len(orphaned))
 
     async def _reclaim_dead(self, session: SessionId) -> None:
         await self._provisioner.end(session)
-        await self._settle(session, "Its manager or its node stopped beating")
-        await self._own.count_dead()
+        if await self._settle(session, "Its manager or its node stopped beating"):
+            await self._own.count_dead()
 
     def _spawn(self, work: Any, name: str) -> None:
         task = asyncio.create_task(work, name=name)
