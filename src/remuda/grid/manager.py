@@ -40,7 +40,7 @@ log = get_logger(__name__)
 MAX_BODY = 64 << 20
 """Capabilities may carry a whole browser profile or extensions."""
 HEARTBEAT_TTL = 120
-DRAIN_SHARE = 15.0
+DRAIN_SHARE = 5.0
 LAST_WORDS = 1.0
 RETRY_AFTER = 1.0
 
