@@ -113,8 +113,8 @@ class Manager(Role):
     async def _cut_short(self) -> None:
         """Tells those who still wait that nobody will come."""
         self._drain.begin()
-        for step in list(self._steps):
-            step.reschedule(asyncio.get_running_loop().time())
+        while self._steps:
+            self._steps.pop().reschedule(asyncio.get_running_loop().time())
         await self._drain.finished(LAST_WORDS)
 
     async def _deregister(self) -> None:
