@@ -2,12 +2,12 @@
 
 import asyncio
 
+from remuda.fleet.http_server import HttpServer
 from remuda.fleet.role import Role
 from remuda.store import Store
 from remuda.web.app import build_app
 from remuda.web.herd import Herd
 from remuda.web.openapi import describe
-from remuda.web.server import HttpServer
 from remuda.web.table import ROUTES
 
 
