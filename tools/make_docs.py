@@ -5,12 +5,14 @@ from pathlib import Path
 
 from remuda.cli.pages import render_errors, render_options
 from remuda.keyspace.page import render_page
+from remuda.ops.metrics_text import render_metrics
 
 REFERENCE = Path(__file__).resolve().parent.parent / "docs/reference"
 PAGES: Mapping[str, Callable[[], str]] = {
     "config.md": render_options,
     "errors.md": render_errors,
     "keys.md": render_page,
+    "metrics.md": render_metrics,
 }
 
 

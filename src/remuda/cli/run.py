@@ -46,9 +46,14 @@ def _orchestrator(store: Store, config: Config) -> Role:
 
 
 def _api(store: Store, config: Config) -> Role:
+    from remuda.ops.exporter import Exporter
+    from remuda.ops.metrics_text import MEDIA_TYPE
     from remuda.web.api import Api
+    from remuda.web.route import text_route
 
-    return Api(store)
+    exporter = Exporter(store, roles=ROLES)
+    metrics = text_route("/metrics", "What Prometheus scrapes", MEDIA_TYPE, exporter.expose)
+    return Api(store, extra=[metrics])
 
 
 ROLES: Mapping[str, Callable[[Store, Config], Role]] = {

@@ -1,6 +1,7 @@
 """The api role: JSON API, dashboard, health and Selenium's status, behind the gateway like any upstream."""
 
 import asyncio
+from collections.abc import Sequence
 
 from remuda.fleet.http_server import HttpServer
 from remuda.fleet.role import Role
@@ -8,18 +9,20 @@ from remuda.store import Store
 from remuda.web.app import build_app
 from remuda.web.herd import Herd
 from remuda.web.openapi import describe
+from remuda.web.route import Route
 from remuda.web.table import ROUTES
 
 
 class Api(Role):
-    """Serves what people and tools look at."""
+    """Serves what people and tools look at; `extra` are routes to what other rooms have to show."""
 
     name = "api"
 
-    def __init__(self, store: Store, *, host: str = "127.0.0.1") -> None:
+    def __init__(self, store: Store, *, host: str = "127.0.0.1", extra: Sequence[Route] = ()) -> None:
         super().__init__()
-        self._herd = Herd(store, openapi=describe(ROUTES))
-        self._server = HttpServer(build_app(self._herd, ROUTES), host=host)
+        routes = (*ROUTES, *extra)
+        self._herd = Herd(store, openapi=describe(routes))
+        self._server = HttpServer(build_app(self._herd, routes), host=host)
 
     async def start(self) -> None:
         self.address = await self._server.start()

@@ -37,6 +37,15 @@ class Route:
         return answer if isinstance(answer, Response) else json_response(answer)
 
 
+def text_route(path: str, summary: str, media_type: str, read: Callable[[], Awaitable[str]]) -> Route:
+    """A route to a text that somebody else makes: this room knows no other than those below it."""
+
+    async def handler(_herd: Herd, _request: Request) -> Response:
+        return Response(await read(), headers={"Cache-Control": "no-cache"}, media_type=media_type)
+
+    return Route("GET", path, summary, handler, media_type)
+
+
 def read_query(request: Request, kind: type[Q]) -> Q:
     """The query as the Struct that its route declares; InvalidArgument says which value is wrong."""
     try:
