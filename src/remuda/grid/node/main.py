@@ -13,8 +13,9 @@ from remuda.base.ids import SessionId
 from remuda.base.log import configure_logs, get_logger
 from remuda.fleet.lifeline import Lifeline
 from remuda.grid.browsers import Browser
+from remuda.grid.node.ending import Ending
 from remuda.grid.node.leftovers import node_name
-from remuda.grid.node.node import Ending, Node
+from remuda.grid.node.node import Node
 from remuda.store import Store
 
 log = get_logger(__name__)

@@ -1,53 +1,35 @@
-"""A node's work: keep a driver warm, take one session, relay its commands, and end it properly.
-
-Commands go through byte for byte but for the session's id, which the driver knows under a name of its own.
-"""
+"""A node's work: keep a driver warm, take one session, serve it, and end it properly."""
 
 import asyncio
-from collections.abc import Awaitable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
-from urllib.parse import urlsplit
 
 import msgspec
 
 from remuda.base import clock
-from remuda.base.errors import DriverUnavailable, RemudaError, SessionLost, Unavailable, UnknownCommand
+from remuda.base.errors import DriverUnavailable, RemudaError, Unavailable
 from remuda.base.ids import NodeId, SessionId
 from remuda.base.log import get_logger
 from remuda.fleet.bell import wait_for
 from remuda.fleet.liveness import Heart
-from remuda.fleet.relay import Address, Answer, Forward, Handle, Plan, Relay, Request
+from remuda.fleet.relay import Address
 from remuda.grid.browsers import Browser
 from remuda.grid.capabilities import Offer, first_match
 from remuda.grid.model import State
+from remuda.grid.node.commands import Commands
 from remuda.grid.node.driver import Driver
+from remuda.grid.node.ending import Ending, Fate
 from remuda.grid.node.idle import Idleness
 from remuda.grid.node.payload import driver_request
 from remuda.grid.sessions import Sessions, node_beat, session_bell, write_log
 from remuda.grid.slots import Slots
 from remuda.grid.timeouts import DEFAULTS, timeouts
-from remuda.grid.wire import HEADERS, answer_error, answer_value
 from remuda.keyspace import grid
-from remuda.keyspace.log_codes import BY_CODE
 from remuda.store import Store
 
 log = get_logger(__name__)
 
 LOOK_EVERY = 1.0
-LAST_ANSWERS = 1.0
-
-
-@dataclass(frozen=True)
-class Ending:
-    """Why a session ends: a log code with what is to be said about it; no code when others have said it."""
-
-    code: str = ""
-    message: str = ""
-    is_fault: bool = False
-
-    def __str__(self) -> str:
-        return self.message or (BY_CODE[self.code].meaning if self.code else "somebody has ended it")
 
 
 class Node:
@@ -73,20 +55,15 @@ class Node:
         self._timeouts = timeouts(store)
         self._heart = Heart(store)
         self._idleness = Idleness()
-        self._relay = Relay(self._route, lambda _, error: answer_error(error), observer=self._idleness)
-        self._server: asyncio.Server | None = None
-        self._ending: asyncio.Future[Ending] = asyncio.get_running_loop().create_future()
+        self._fate = Fate()
+        self._commands: Commands | None = None
         self._session = SessionId("")
-        self._outer = ""
-        self._inner = ""
         self._devtools: Address | None = None
         self._browser_pid: int | None = None
-        self._closing = asyncio.Lock()
 
     def end(self, ending: Ending) -> None:
         """Has the session end for this reason, unless it already ends for another."""
-        if not self._ending.done():
-            self._ending.set_result(ending)
+        self._fate.decide(ending)
 
     # Its life
 
@@ -115,13 +92,13 @@ class Node:
                 asyncio.create_task(self._watch_browser(), name="watch browser"),
                 asyncio.create_task(self._watch_state(), name="watch state"),
             ]
-            await self._ending
+            await self._fate.decided()
         except RemudaError as error:
             self.end(Ending("DFAILURE", error.message, is_fault=True))
         finally:
             for task in (beat, *watchers):
                 task.cancel()
-            await self._close(self._ending.result() if self._ending.done() else Ending("TERM", is_fault=True))
+            await self._close(self._fate.ending or Ending("TERM", is_fault=True))
 
     async def _open(self) -> None:
         session = self._session
@@ -133,7 +110,6 @@ class Node:
         self._heart.keep(node_beat(session))
         limit = (await self._timeouts.read())["nodeStartup"]
         inner_id, actual = await self._driver.new_session(self._request(await requested), timeout=limit)
-        self._outer, self._inner = f"/session/{session}", f"/session/{inner_id}"
         self._devtools = _debugger_address(actual)
         self._browser_pid = actual.get("goog:processID")
         await self._listen(inner_id, actual)
@@ -152,13 +128,21 @@ class Node:
         )
 
     async def _listen(self, inner_id: str, actual: dict[str, Any]) -> None:
-        loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(self._relay.protocol, self._host, 0)
-        port = self._server.sockets[0].getsockname()[1]
+        self._commands = Commands(
+            self._session,
+            self._driver,
+            self._fate,
+            driver_session=inner_id,
+            devtools=self._devtools,
+            idleness=self._idleness,
+        )
+        port = await self._commands.listen(self._host)
         self._idleness.restart()
         async with self._store.transaction() as transaction:
-            upstream = {"host": self._host, "port": port, "driverSessionID": inner_id}
-            transaction.hset(grid.SESSION_UPSTREAM(self._session), upstream)
+            transaction.hset(
+                grid.SESSION_UPSTREAM(self._session),
+                {"host": self._host, "port": port, "driverSessionID": inner_id},
+            )
             actual_text = msgspec.json.encode(actual)
             transaction.hset(grid.SESSION_CAPABILITIES(self._session), {"actual": actual_text})
             write_log(transaction, self._session, "LSINIT")
@@ -173,9 +157,8 @@ class Node:
         # The port stays open to the last: until it is gone, whoever asks hears that the session has ended.
         await self._driver.stop()
         await Slots(self._store).release(self._session)
-        if self._server is not None:
-            self._server.close()
-        await self._relay.drain(LAST_ANSWERS)
+        if self._commands is not None:
+            await self._commands.close()
         log.info("session ended", session=self._session, code=ending.code, message=ending.message)
 
     async def _write_down(self, ending: Ending) -> None:
@@ -218,7 +201,7 @@ class Node:
             return
         await self._driver.browser_ended(self._browser_pid)
         # It also ends when its client closes the session or the last window, and then that is the reason.
-        async with self._closing:
+        async with self._fate.closing:
             self.end(Ending("DFAILURE", "The browser has ended", is_fault=True))
 
     async def _watch_state(self) -> None:
@@ -232,60 +215,6 @@ class Node:
 
         await wait_for(self._store, session_bell(self._session), is_over, timeout=None, look_every=10.0)
         self.end(Ending())
-
-    # Its requests
-
-    def _route(self, request: Request) -> Plan | Awaitable[Plan]:
-        outer, target = self._outer, request.target
-        if not target.startswith(outer) or target[len(outer) : len(outer) + 1] not in ("", "/", "?"):
-            return self._route_other(target)
-        if self._ending.done():
-            raise SessionLost(f"This session has ended: {self._ending.result()}")
-        if request.method == "DELETE" and target == outer:
-            return Handle(self._delete_session)
-        if request.method == "DELETE" and target == f"{outer}/window":
-            return Handle(self._delete_window)
-        if request.is_upgrade and target == f"{outer}/se/cdp":
-            return self._forward_to_devtools()
-        address = self._driver.address
-        # ChromeDriver only talks to those who call it by a local name.
-        return Forward(address, self._inner + target[len(outer) :], host=str(address))
-
-    async def _forward_to_devtools(self) -> Plan:
-        """To the browser's own DevTools, whose path has a secret in it that only the browser tells."""
-        if self._devtools is None:
-            raise UnknownCommand(f"{self._browser.name} has no DevTools to connect to")
-        status, body = await self._driver.call("GET", "/json/version", to=self._devtools, timeout=10.0)
-        if status != 200:
-            raise DriverUnavailable("The browser does not tell where its DevTools are")
-        path = urlsplit(msgspec.json.decode(body)["webSocketDebuggerUrl"]).path
-        return Forward(self._devtools, path, host=str(self._devtools))
-
-    def _route_other(self, target: str) -> Answer:
-        if target == "/status":
-            return answer_value({"ready": False, "message": "holds a session", "session": self._session})
-        raise SessionLost("This node holds another session")
-
-    async def _delete_session(self, _request: Request, _body: bytes) -> Answer:
-        async with self._closing:
-            try:
-                return await self._ask_driver("DELETE", self._inner)
-            except DriverUnavailable:
-                return answer_value(None)  # The client wants it gone, and gone it is.
-            finally:
-                self.end(Ending("CLOSED"))
-
-    async def _delete_window(self, _request: Request, _body: bytes) -> Answer:
-        async with self._closing:
-            answer = await self._ask_driver("DELETE", f"{self._inner}/window")
-            # W3C WebDriver 11.2: closing the last window ends the session; the value is what stays open.
-            if answer.status == 200 and msgspec.json.decode(answer.body).get("value") == []:
-                self.end(Ending("CLOSED", "The last window was closed"))
-            return answer
-
-    async def _ask_driver(self, method: str, path: str) -> Answer:
-        status, body = await self._driver.call(method, path, timeout=60.0)
-        return Answer(status, body, headers=HEADERS)
 
 
 def _debugger_address(actual: dict[str, Any]) -> Address | None:

@@ -1,0 +1,111 @@
+"""A node's HTTP face: what becomes of each request that comes for its session.
+
+Commands go through byte for byte but for the session's id, which the driver knows under a name of its own.
+"""
+
+import asyncio
+from collections.abc import Awaitable
+from urllib.parse import urlsplit
+
+import msgspec
+
+from remuda.base.errors import DriverUnavailable, SessionLost, UnknownCommand
+from remuda.base.ids import SessionId
+from remuda.fleet.relay import Address, Answer, Forward, Handle, Plan, Relay, Request
+from remuda.grid.node.driver import Driver
+from remuda.grid.node.ending import Ending, Fate
+from remuda.grid.node.idle import Idleness
+from remuda.grid.wire import HEADERS, answer_error, answer_value
+
+LAST_ANSWERS = 1.0
+
+
+class Commands:
+    """Serves one session's requests, from `listen` to `close`."""
+
+    def __init__(
+        self,
+        session: SessionId,
+        driver: Driver,
+        fate: Fate,
+        *,
+        driver_session: str,
+        devtools: Address | None,
+        idleness: Idleness,
+    ) -> None:
+        self._session = session
+        self._outer, self._inner = f"/session/{session}", f"/session/{driver_session}"
+        self._driver = driver
+        self._fate = fate
+        self._devtools = devtools
+        self._relay = Relay(self._route, lambda _, error: answer_error(error), observer=idleness)
+        self._server: asyncio.Server | None = None
+
+    async def listen(self, host: str) -> int:
+        """Opens a port; its number."""
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(self._relay.protocol, host, 0)
+        port: int = self._server.sockets[0].getsockname()[1]
+        return port
+
+    async def close(self) -> None:
+        """Closes the port, once those who still wait have their answer."""
+        if self._server is not None:
+            self._server.close()
+        await self._relay.drain(LAST_ANSWERS)
+
+    # Where a request goes
+
+    def _route(self, request: Request) -> Plan | Awaitable[Plan]:
+        outer, target = self._outer, request.target
+        if not target.startswith(outer) or target[len(outer) : len(outer) + 1] not in ("", "/", "?"):
+            return self._route_other(target)
+        if self._fate.ending is not None:
+            raise SessionLost(f"This session has ended: {self._fate.ending}")
+        if request.method == "DELETE" and target == outer:
+            return Handle(self._delete_session)
+        if request.method == "DELETE" and target == f"{outer}/window":
+            return Handle(self._delete_window)
+        if request.is_upgrade and target == f"{outer}/se/cdp":
+            return self._forward_to_devtools()
+        address = self._driver.address
+        # ChromeDriver only talks to those who call it by a local name.
+        return Forward(address, self._inner + target[len(outer) :], host=str(address))
+
+    def _route_other(self, target: str) -> Answer:
+        if target == "/status":
+            return answer_value({"ready": False, "message": "holds a session", "session": self._session})
+        raise SessionLost("This node holds another session")
+
+    async def _forward_to_devtools(self) -> Plan:
+        """To the browser's own DevTools, whose path has a secret in it that only the browser tells."""
+        if self._devtools is None:
+            raise UnknownCommand(f"{self._driver.browser.name} has no DevTools to connect to")
+        status, body = await self._driver.call("GET", "/json/version", to=self._devtools, timeout=10.0)
+        if status != 200:
+            raise DriverUnavailable("The browser does not tell where its DevTools are")
+        path = urlsplit(msgspec.json.decode(body)["webSocketDebuggerUrl"]).path
+        return Forward(self._devtools, path, host=str(self._devtools))
+
+    # Commands that end the session
+
+    async def _delete_session(self, _request: Request, _body: bytes) -> Answer:
+        async with self._fate.closing:
+            try:
+                return await self._ask_driver("DELETE", self._inner)
+            except DriverUnavailable:
+                return answer_value(None)  # The client wants it gone, and gone it is.
+            finally:
+                self._fate.decide(Ending("CLOSED"))
+
+    async def _delete_window(self, _request: Request, _body: bytes) -> Answer:
+        async with self._fate.closing:
+            answer = await self._ask_driver("DELETE", f"{self._inner}/window")
+            # W3C WebDriver 11.2: closing the last window ends the session; the value is what stays open.
+            if answer.status == 200 and msgspec.json.decode(answer.body).get("value") == []:
+                self._fate.decide(Ending("CLOSED", "The last window was closed"))
+            return answer
+
+    async def _ask_driver(self, method: str, path: str) -> Answer:
+        status, body = await self._driver.call(method, path, timeout=60.0)
+        return Answer(status, body, headers=HEADERS)

@@ -1,0 +1,41 @@
+"""How a session ends: for one reason, that of whoever was first."""
+
+import asyncio
+from dataclasses import dataclass
+
+from remuda.keyspace.log_codes import BY_CODE
+
+
+@dataclass(frozen=True)
+class Ending:
+    """Why a session ends: a log code with what is to be said about it; no code when others have said it."""
+
+    code: str = ""
+    message: str = ""
+    is_fault: bool = False
+
+    def __str__(self) -> str:
+        return self.message or (BY_CODE[self.code].meaning if self.code else "somebody has ended it")
+
+
+class Fate:
+    """A session's ending, open until somebody decides it."""
+
+    def __init__(self) -> None:
+        self._decided: asyncio.Future[Ending] = asyncio.get_running_loop().create_future()
+        self.closing = asyncio.Lock()
+        """Held while a command closes a window or the session: if the browser ends then, that is why."""
+
+    @property
+    def ending(self) -> Ending | None:
+        """How it was decided; None as long as the session lives."""
+        return self._decided.result() if self._decided.done() else None
+
+    def decide(self, ending: Ending) -> None:
+        """Has the session end for this reason, unless it already ends for another."""
+        if not self._decided.done():
+            self._decided.set_result(ending)
+
+    async def decided(self) -> Ending:
+        """Waits for the end."""
+        return await self._decided
