@@ -1,0 +1,72 @@
+"""Who is dead, and what is old enough to be forgotten. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from remuda.base import clock
+from remuda.base.errors import Broken
+from remuda.base.ids import SlotId
+from remuda.grid.model import State, state_of
+
+# Longer than the longest pause between two beats, a manager's 40 s. When Redis was away, or the machine
+# asleep, all beats are gone at once though everybody lives: whoever does must get the chance to say so.
+PATIENCE = 45.0
+
+
+@dataclass(frozen=True)
+class Vitals:
+    """What tells of a session's life, read in one moment."""
+
+    status: Mapping[str, str] = field(default_factory=dict)
+    does_manager_beat: bool = False
+    does_node_beat: bool = False
+    slot: SlotId | None = None
+
+    @property
+    def state(self) -> State | None:
+        return state_of(self.status)
+
+
+def is_silent(vitals: Vitals) -> bool:
+    """Whether a session has not ended, and yet nobody speaks for it: first its manager, then its node."""
+    if vitals.state is State.ALIVE:
+        return not vitals.does_node_beat
+    return vitals.state in (State.QUEUED, State.PENDING) and not vitals.does_manager_beat
+
+
+def code_of_silence(vitals: Vitals) -> str:
+    """The log code of a silent session's end: what its manager would have said at the step it had reached,
+    or, once it is alive, what its node would have said."""
+    match vitals.state:
+        case State.QUEUED:
+            return "QTIMEOUT" if vitals.slot is None else "OTIMEOUT"
+        case State.PENDING:
+            return "NTIMEOUT"
+        case State.ALIVE:
+            return "TERM"
+    raise Broken(f"A session that is {vitals.state} cannot fall silent")
+
+
+def is_old(vitals: Vitals, *, now: float, retention: float) -> bool:
+    """Whether the session ended so long ago that it may be forgotten; ValueError if it is unclear when."""
+    ended = vitals.status.get(State.TERMINATED.stamp)
+    return ended is not None and now - clock.parse_rfc3339(ended) >= retention
+
+
+class Patience:
+    """Remembers who was silent and since when that is known: only who stays silent is dead."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._before: dict[str, float] = {}
+        self._this_round: dict[str, float] = {}
+
+    def is_over(self, who: str, *, now: float) -> bool:
+        """Whether somebody who is silent now has been so for long enough."""
+        since = self._before.get(who, now)
+        since = self._this_round.setdefault(who, since)
+        return now - since >= self._seconds
+
+    def end_round(self) -> None:
+        """Everybody has been looked at: who was not silent in this round is forgiven."""
+        self._before, self._this_round = self._this_round, {}

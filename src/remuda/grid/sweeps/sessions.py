@@ -1,0 +1,156 @@
+"""Sessions that nobody speaks for any more, and those that are old enough to be forgotten.
+
+A slot is never freed here: that is up to the session's node or its orchestrator, who know when the browser
+is gone. Nor is a session purged that still holds one: whoever gives it back may still write about it.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from remuda.base import clock
+from remuda.base.ids import SessionId, SlotId, is_uuid
+from remuda.base.log import get_logger
+from remuda.grid.model import State
+from remuda.grid.sessions import Sessions
+from remuda.grid.sweeps.model import PATIENCE, Patience, Vitals, code_of_silence, is_old, is_silent
+from remuda.grid.sweeps.scan import BATCH, PER_RUN, Scan, work_on
+from remuda.keyspace import grid
+from remuda.keyspace.key import Name
+from remuda.store import Store, load_script
+
+log = get_logger(__name__)
+
+_SURVEY = load_script(
+    __file__,
+    "survey.lua",
+    keys=[grid.SESSIONS_ACTIVE, grid.SESSIONS_TERMINATED],
+    args=["status", "heartbeat.manager", "heartbeat.node", "slot", "session"],
+)
+_PURGE = load_script(
+    __file__,
+    "purge_session.lua",
+    keys=[*grid.SESSION_KEYS, grid.SESSIONS_ACTIVE, grid.SESSIONS_TERMINATED],
+    args=["session", "terminatedAt", "slots"],
+)
+
+Surveyed = tuple[SessionId, Vitals]
+
+
+async def survey(store: Store, ids: Iterable[str]) -> tuple[list[Surveyed], int]:
+    """The sessions with their vitals, and how many of them were in the wrong set. Poison is left out."""
+    sessions = [SessionId(each) for each in dict.fromkeys(ids) if _is_session(each)]
+    surveyed, mended = [], 0
+    for start in range(0, len(sessions), BATCH):
+        batch = sessions[start : start + BATCH]
+        for session, found in zip(batch, await _look_at(store, batch), strict=True):
+            if isinstance(found, str):
+                log.warning("session not swept", session=session, reason=found)
+                continue
+            *stamps, manager, node, slot, was_mended = found
+            status = {state.stamp: stamp for state, stamp in zip(State, stamps, strict=True) if stamp}
+            vitals = Vitals(status, bool(manager), bool(node), SlotId(slot) if slot else None)
+            surveyed.append((session, vitals))
+            mended += was_mended
+    return surveyed, mended
+
+
+async def _look_at(store: Store, sessions: Sequence[SessionId]) -> list[str | list[Any]]:
+    keys = (
+        grid.SESSION_STATUS,
+        grid.SESSION_HEARTBEAT_MANAGER,
+        grid.SESSION_HEARTBEAT_NODE,
+        grid.SESSION_SLOT,
+    )
+    found: list[str | list[Any]] = await store.run(
+        _SURVEY,
+        keys=[grid.SESSIONS_ACTIVE(), grid.SESSIONS_TERMINATED()],
+        args=[*(Name(key.template()) for key in keys), *sessions],
+    )
+    return found
+
+
+def _is_session(entry: str) -> bool:
+    if is_uuid(entry):
+        return True
+    log.warning("entry is no session", entry=entry)
+    return False
+
+
+class SessionSweeps:
+    """Ends the sessions that nobody speaks for, and purges those that ended long ago."""
+
+    def __init__(
+        self, store: Store, *, retention: float, patience: float = PATIENCE, per_run: int = PER_RUN
+    ) -> None:
+        self._store = store
+        self._sessions = Sessions(store)
+        self._retention = retention
+        self._per_run = per_run
+        self._patience = Patience(patience)
+        self._active = Scan(store, grid.SESSIONS_ACTIVE())
+        self._terminated = Scan(store, grid.SESSIONS_TERMINATED())
+
+    async def end_silent(self) -> Counter[str]:
+        """Ends every active session that stays without a beat."""
+        counts = Counter[str]()
+        async for batch in self._active.batches(limit=self._per_run):
+            surveyed, counts_of_batch = await self.mend(batch)
+            counts += counts_of_batch
+            silent = [each for each in surveyed if is_silent(each[1])]
+            counts["sessions_ended"] += await work_on(silent, self._end)
+        if self._active.is_through:
+            self._patience.end_round()
+        return counts
+
+    async def _end(self, surveyed: Surveyed) -> bool:
+        session, vitals = surveyed
+        if not self._patience.is_over(session, now=clock.monotonic()):
+            return False
+        who = "node" if vitals.state is State.ALIVE else "manager"
+        # Should it have beaten again since the survey, this is no worse than had it done so a moment later:
+        # the node hears that the session has ended, and ends as well.
+        return await self._sessions.move(
+            session, State.TERMINATED, code=code_of_silence(vitals), message=f"Its {who} stopped beating"
+        )
+
+    async def purge_old(self) -> Counter[str]:
+        """Purges sessions that ended longer ago than they are to be kept."""
+        counts = Counter[str]()
+        # No index by time: looking at 10,000 sessions a run costs less than one more key to keep in step,
+        # and a session that is purged some minutes late hurts nobody.
+        async for batch in self._terminated.batches(limit=self._per_run):
+            surveyed, counts_of_batch = await self.mend(batch)
+            counts += counts_of_batch
+            counts["sessions_purged"] += await work_on(surveyed, self._purge_if_old)
+        return counts
+
+    async def _purge_if_old(self, surveyed: Surveyed) -> bool:
+        session, vitals = surveyed
+        if not is_old(vitals, now=clock.now(), retention=self._retention):
+            return False
+        return await self._purge(session, vitals)
+
+    async def mend(self, ids: Iterable[str]) -> tuple[list[Surveyed], Counter[str]]:
+        """Puts each session into the set where it belongs; what belongs in none is purged. The others."""
+        surveyed, mended = await survey(self._store, ids)
+        nothing = [each for each in surveyed if each[1].state is None]
+        purged = await work_on(nothing, lambda each: self._purge(*each))
+        counts = Counter(sessions_mended=mended, remains_purged=purged)
+        return [each for each in surveyed if each[1].state is not None], counts
+
+    async def _purge(self, session: SessionId, vitals: Vitals) -> bool:
+        purged = await self._store.run(
+            _PURGE,
+            keys=[
+                *(key(session) for key in grid.SESSION_KEYS),
+                grid.SESSIONS_ACTIVE(),
+                grid.SESSIONS_TERMINATED(),
+            ],
+            args=[
+                session,
+                vitals.status.get(State.TERMINATED.stamp, ""),
+                Name(grid.ORCHESTRATOR_SLOTS.template()),
+            ],
+        )
+        return bool(purged)
