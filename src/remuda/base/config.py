@@ -21,6 +21,7 @@ DEFAULT_FILE = Path("remuda.toml")
 
 Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
 Count = Annotated[int, msgspec.Meta(ge=0)]
+Interval = Annotated[int, msgspec.Meta(ge=1)]
 
 
 def _option(default: Any, meaning: str, *, secret: bool = False) -> Any:
@@ -50,6 +51,10 @@ class Config:
     chromedriver: str = _option("", "ChromeDriver to run; by default the one that is found.")
     chromium_args: str = _option("", "More arguments for every Chromium, separated by spaces.")
     headless: bool = _option(True, "Run browsers without a window unless the client says otherwise.")
+    gc_interval: Interval = _option(60, "Seconds between two sweeps of what the dead left behind.")
+    session_retention: Count = _option(
+        604800, "Seconds for which a session that has ended is kept: its log, times and capabilities."
+    )
     log_level: Literal["debug", "info", "warning", "error"] = _option("warning", "Least severe event logged.")
     log_format: Literal["auto", "text", "json"] = _option(
         "auto", "How log events are written; auto is text in a terminal and JSON elsewhere."

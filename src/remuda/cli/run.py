@@ -56,11 +56,20 @@ def _api(store: Store, config: Config) -> Role:
     return Api(store, extra=[metrics])
 
 
+def _gc(store: Store, config: Config) -> Role:
+    from remuda.grid.sweeps import grid_sweeps
+    from remuda.ops.gc import Gc
+
+    sweeps = grid_sweeps(store, retention=config.session_retention)
+    return Gc(store, sweeps, interval=config.gc_interval)
+
+
 ROLES: Mapping[str, Callable[[Store, Config], Role]] = {
     "gateway": _gateway,
     "manager": _manager,
     "orchestrator": _orchestrator,
     "api": _api,
+    "gc": _gc,
 }
 
 
