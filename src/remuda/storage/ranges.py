@@ -1,0 +1,92 @@
+"""Which part of a file a request wants, if any: the conditions and ranges of RFC 9110, 13 and 14. Pure."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from email.utils import formatdate, parsedate_to_datetime
+from typing import NamedTuple
+
+# Several ranges would need a multipart answer, which no player asks for. RFC 9110 14.2: we may ignore them.
+_RANGE = re.compile(r"\s*bytes\s*=\s*(\d{0,18})\s*-\s*(\d{0,18})\s*", re.ASCII | re.IGNORECASE)
+
+
+class Span(NamedTuple):
+    """Bytes from `start` up to, not including, `stop`; an empty one can satisfy no range."""
+
+    start: int
+    stop: int
+
+    @property
+    def size(self) -> int:
+        return max(0, self.stop - self.start)
+
+
+@dataclass(frozen=True)
+class Version:
+    """A file as its validators describe it."""
+
+    etag: str
+    modified: float
+    size: int
+
+    @property
+    def last_modified(self) -> str:
+        return formatdate(int(self.modified), usegmt=True)
+
+
+class Outcome(NamedTuple):
+    """How a request is answered: 200, 206, 304 or 416, and with which bytes."""
+
+    status: int
+    span: Span
+
+
+def decide(method: str, headers: Mapping[str, str], version: Version) -> Outcome:
+    """The answer to a request with these headers (their names in lower case) for this version of a file."""
+    whole = Span(0, version.size)
+    if _is_known(headers, version):
+        return Outcome(304, Span(0, 0))
+    # RFC 9110 14.2: a range is only defined for GET.
+    wanted = headers.get("range") if method == "GET" and _may_be_partial(headers, version) else None
+    span = find_span(wanted, version.size) if wanted is not None else None
+    if span is None:
+        return Outcome(200, whole)
+    return Outcome(206, span) if span.size else Outcome(416, Span(0, 0))
+
+
+def find_span(header: str, size: int) -> Span | None:
+    """The bytes that a Range header asks for; None for one that is to be ignored."""
+    match = _RANGE.fullmatch(header)
+    if match is None or match[1] == match[2] == "":
+        return None
+    if not match[1]:
+        return Span(max(0, size - int(match[2])), size)
+    start = int(match[1])
+    if not match[2]:
+        return Span(start, size)
+    last = int(match[2])
+    return None if last < start else Span(start, min(last + 1, size))
+
+
+def _is_known(headers: Mapping[str, str], version: Version) -> bool:
+    """Whether the client has this version already (RFC 9110 13.2.2: a date only counts without a tag)."""
+    tags = headers.get("if-none-match")
+    if tags is not None:
+        known = {tag.strip().removeprefix("W/") for tag in tags.split(",")}
+        return "*" in known or version.etag in known
+    since = headers.get("if-modified-since")
+    return since is not None and int(version.modified) <= _seconds(since)
+
+
+def _may_be_partial(headers: Mapping[str, str], version: Version) -> bool:
+    """Whether the part that the client has still fits to this version (RFC 9110 13.1.5: an exact match)."""
+    condition = headers.get("if-range")
+    return condition is None or condition.strip() in (version.etag, version.last_modified)
+
+
+def _seconds(date: str) -> float:
+    """An HTTP date in Unix seconds; one that is none lies before everything."""
+    try:
+        return parsedate_to_datetime(date).timestamp()
+    except (ValueError, OverflowError, TypeError):
+        return float("-inf")
