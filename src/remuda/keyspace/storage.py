@@ -1,15 +1,56 @@
-"""The keys of storage/: news of files, on its way from whoever wrote them to the index that lists them."""
+"""The keys of storage/: news of files, on its way from whoever wrote them to the index that lists them.
+
+Where a storage listens is in its role record (`remuda:role:{role}`): the id of its role is its own.
+"""
 
 from remuda.keyspace import rules
-from remuda.keyspace.key import Key, ListName, until
+from remuda.keyspace.key import HashName, Key, ListName, SetName, until
+
+_EMPTIED = until("its last member leaves")
+_GONE = "or the storage is gone for good"
 
 STORAGE_METADATA_PENDING = Key(
     "storage:{storage}:metadata.pending",
     ListName,
     meaning="Files written or changed that the storage's own index does not know yet",
     writer="whoever writes an artifact adds, storage takes",
-    lifetime=until("its last member leaves"),
+    lifetime=_EMPTIED,
     fields={"member": "JSON `{path, size, last_modified, last_access}`, times as RFC 3339"},
     source="000",
+    parts={"storage": rules.ID},
+)
+STORAGE_METADATA_TAKEN = Key(
+    "remuda:storage:{storage}:metadata.taken",
+    ListName,
+    meaning="Entries of `metadata.pending` that are being written to the index, and not committed yet",
+    writer="storage",
+    lifetime=_EMPTIED,
+    fields={"member": "as in `metadata.pending`"},
+    parts={"storage": rules.ID},
+)
+STORAGE_METADATA_REFUSED = Key(
+    "remuda:storage:{storage}:metadata.refused",
+    ListName,
+    meaning="The last entries that could not be understood or name no artifact, for an operator to look at",
+    writer="storage",
+    lifetime=until(f"an operator deletes it, {_GONE}"),
+    fields={"member": "the entry, cut off when it is long"},
+    parts={"storage": rules.ID},
+)
+STORAGE_REFUSED_TOTAL = Key(
+    "remuda:metrics:storage:metadata.refused.total",
+    HashName,
+    meaning="How many entries each storage has refused",
+    writer="storage",
+    lifetime=until("an operator deletes it, or its last storage is gone for good"),
+    fields={"<storage-id>": "number of entries"},
+)
+STORAGE_UNWANTED = Key(
+    "remuda:storage:{storage}:unwanted",
+    SetName,
+    meaning="Sessions whose artifacts somebody asked to delete",
+    writer="whoever asks (storage/removal) adds, storage removes",
+    lifetime=until(f"its last member leaves, {_GONE}"),
+    fields={"member": "session id"},
     parts={"storage": rules.ID},
 )
