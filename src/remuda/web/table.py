@@ -2,6 +2,7 @@
 
 from remuda.grid.view import SessionDetail, SessionPage
 from remuda.web import handlers
+from remuda.web.graphql import GraphqlQuery, get_graphql, post_graphql
 from remuda.web.grid4 import GridStatusAnswer, QueueAnswer, grid_queue, grid_status
 from remuda.web.handlers import Ended, LogQuery, OrchestratorList, RoleList, SessionLog, SessionsQuery
 from remuda.web.health import Health, healthz, readyz
@@ -57,6 +58,15 @@ ROUTES = (
     Route("GET", "/status", "The herd in the shape of Selenium Grid 4", grid_status, GridStatusAnswer),
     Route("GET", "/wd/hub/status", "The same, for older clients", grid_status, GridStatusAnswer),
     Route("GET", "/se/grid/newsessionqueue/queue", "Sessions that wait for a slot", grid_queue, QueueAnswer),
+    Route(
+        "GET",
+        "/graphql",
+        "The herd in GraphQL: Selenium Grid's schema and WebGrid's",
+        get_graphql,
+        JSON,
+        query=GraphqlQuery,
+    ),
+    Route("POST", "/graphql", "The same, with the query in a JSON body", post_graphql, JSON),
     Route("GET", "/healthz", "Whether the process lives", healthz, Health),
     Route("GET", "/readyz", "Whether a session could be created; 503 says why not", readyz, Health),
     Route("GET", "/", "The dashboard", handlers.get_dashboard, HTML),
