@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-MEASUREMENTS = ("bench.gateway", "bench.herd")
+MEASUREMENTS = ("bench.gateway", "bench.herd", "bench.slots")
 
 
 def main() -> None:

@@ -35,13 +35,12 @@ _RECLAIM = load_script(
     __file__,
     "reclaim.lua",
     keys=[
-        grid.ORCHESTRATOR_SLOTS,
         grid.ORCHESTRATOR_SLOTS_AVAILABLE,
         grid.ORCHESTRATOR_SLOTS_RECLAIMED,
         grid.ORCHESTRATOR_HOLDERS,
         metrics.METRICS_SLOTS_RECLAIMED,
     ],
-    args=["slot", "status", "heartbeat.manager", "heartbeat.node"],
+    args=["slot", "status", "heartbeat.manager", "heartbeat.node", "slots"],
 )
 _RETIRE = load_script(
     __file__,
@@ -49,6 +48,10 @@ _RETIRE = load_script(
     keys=[grid.ORCHESTRATOR_SLOTS, grid.ORCHESTRATOR_SLOTS_AVAILABLE, grid.ORCHESTRATOR_SLOTS_RECLAIMED],
     args=["slot"],
 )
+
+
+# So many at a time: a thousand at once would keep Redis from everything else for 8 ms.
+RECLAIM_BATCH = 100
 
 
 def freed_bell() -> ChannelName:
@@ -149,23 +152,28 @@ class OwnSlots:
 
     async def reclaim(self) -> tuple[list[SessionId], list[SlotId]]:
         """Sessions that hold a slot but are dead, and orphaned slots, which are already on their way back."""
+        dead: list[SessionId] = []
+        orphaned: list[SlotId] = []
+        slots = sorted(await self._store.smembers(self._all))
+        for start in range(0, len(slots), RECLAIM_BATCH):
+            dead_here, orphaned_here = await self._reclaim_some(slots[start : start + RECLAIM_BATCH])
+            dead += dead_here
+            orphaned += orphaned_here
+        return dead, orphaned
+
+    async def _reclaim_some(self, slots: Sequence[str]) -> tuple[list[SessionId], list[SlotId]]:
         dead, orphaned = await self._store.run(
             _RECLAIM,
-            keys=[
-                self._all,
-                self._available,
-                self._reclaimed,
-                self._holders,
-                metrics.METRICS_SLOTS_RECLAIMED(),
-            ],
+            keys=[self._available, self._reclaimed, self._holders, metrics.METRICS_SLOTS_RECLAIMED()],
             args=[
                 _template(grid.SESSION_SLOT),
                 _template(grid.SESSION_STATUS),
                 _template(grid.SESSION_HEARTBEAT_MANAGER),
                 _template(grid.SESSION_HEARTBEAT_NODE),
+                *slots,
             ],
         )
-        return [SessionId(session) for session in dead], [SlotId(slot) for slot in orphaned]
+        return dead, orphaned
 
     async def count_dead(self) -> None:
         """Counts a slot that was taken back from a dead session."""
