@@ -6,13 +6,12 @@ from collections.abc import Callable
 import pytest
 
 from grids import all_sessions, check_counters, check_slots, codes_of, log_of, own_slots
-from remuda.base.ids import OrchestratorId, SessionId, new_id
+from remuda.base.ids import SessionId, new_id
 from remuda.fleet.liveness import Beat
 from remuda.grid.model import State
 from remuda.grid.sessions import Sessions, manager_beat, node_beat
 from remuda.grid.slots import Slots
 from remuda.grid.sweeps import SessionSweeps
-from remuda.grid.sweeps.scan import BATCH
 from remuda.keyspace import grid
 from remuda.keyspace.key import Key, SetName
 from remuda.store import Store
@@ -20,11 +19,9 @@ from remuda.store.census import take_census
 from sweeping import (
     O1,
     Make,
-    Watched,
     alive,
     backdate,
     ended,
-    forsake,
     keys_with,
     pending,
     placed,
@@ -268,74 +265,3 @@ async def test_a_bad_entry_does_not_stop_the_rest(store: Store, caplog: pytest.L
     for poison in (no_time, wrong_type, odd_slot):
         assert await keys_with(store, poison) != []
         assert any(poison in str(record.__dict__) for record in caplog.records)
-
-
-# Many
-
-
-async def make_many(store: Store, count: int) -> None:
-    """At least so many ended sessions, with the keys that matter; one by one it would take too long."""
-    session = await ended(store)
-    status = await store.hgetall(grid.SESSION_STATUS(session))
-    for _ in range(0, count, BATCH):
-        replies = []
-        for each in [new_id() for _ in range(BATCH)]:
-            replies += [
-                store.hset(grid.SESSION_STATUS(each), status),
-                store.hset(grid.SESSION_CAPABILITIES(each), {"requested": "[{}]", "actual": "{}"}),
-                store.xadd(grid.SESSION_LOG(each), {"code": "CLOSED"}, about=1000),
-                store.sadd(grid.SESSIONS_TERMINATED(), each),
-            ]
-        for reply in replies:
-            await reply
-
-
-async def test_ten_thousand_sessions_are_purged_in_bounded_bites(store: Store, redis_url: str) -> None:
-    await make_many(store, 10_000)
-    left = await store.scard(grid.SESSIONS_TERMINATED())
-    assert left >= 10_000
-
-    async with Watched(redis_url) as watched:
-        sweeps = SessionSweeps(watched, retention=0, per_run=2_000)
-        for _ in range(20):
-            purged = (await sweeps.purge_old())["sessions_purged"]
-            # A scan may give a few more than it is asked for.
-            assert purged <= 3_000
-            left -= purged
-            assert await store.scard(grid.SESSIONS_TERMINATED()) == left
-
-    assert left == 0
-    assert await keys_with(store, "session:") == []
-    assert await take_census(store) == []
-    # Nothing that asks for everything at once, and nothing that works on more than a batch.
-    assert watched.lengths.keys() <= {"SSCAN", "EVALSHA", "EVAL"}
-    assert max(watched.lengths["EVALSHA"]) <= BATCH + 9
-
-
-async def test_a_scan_takes_up_where_it_stopped(store: Store) -> None:
-    await make_many(store, 1_000)
-    sweeps = SessionSweeps(store, retention=3600, per_run=BATCH)
-    for session in await store.smembers(grid.SESSIONS_TERMINATED()):
-        await backdate(store, SessionId(session), 7200)
-
-    for _ in range(40):
-        assert (await sweeps.purge_old())["sessions_purged"] <= 2 * BATCH
-
-    assert await store.scard(grid.SESSIONS_TERMINATED()) == 0
-
-
-async def test_another_fleets_sessions_are_not_touched(store: Store, redis_url: str) -> None:
-    theirs = await ended(store)
-    before = await keys_with(store, "")
-
-    async with Store(redis_url, prefix="other:") as other:
-        await retain(other, OrchestratorId("o1"))
-        ours = await ended(other)
-        await forsake(other)
-        done = await sweep_all(other, retention=0)
-
-    assert done == Counter(sessions_purged=1, orchestrators_purged=1)
-    assert await keys_with(store, ours) == []
-    assert await keys_with(store, "other:orchestrator") == []
-    assert [key for key in await keys_with(store, "") if not key.startswith("other:")] == before
-    assert await Sessions(store).state(theirs) is State.TERMINATED
