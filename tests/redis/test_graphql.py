@@ -5,10 +5,9 @@ import re
 from typing import Any
 
 import aiohttp
-import pytest
 
 import servers
-from asking import ask
+from asking import ask, send
 from remuda import __version__
 from remuda.keyspace import grid
 from remuda.keyspace.key import ListName
@@ -38,14 +37,6 @@ SESSIONS = (
     "query Sessions { sessionsInfo { sessions { id capabilities startTime uri nodeId nodeUri "
     "sessionDurationMillis slot { id stereotype lastStarted } } sessionQueueRequests } }"
 )
-
-
-async def send(client: aiohttp.ClientSession, body: bytes) -> tuple[int, Any]:
-    """Status and JSON of the answer to a body without a Content-Type."""
-    skip = ("Content-Type", "User-Agent")
-    async with client.post("/graphql", data=body, skip_auto_headers=skip) as response:
-        assert "Content-Type" not in response.request_info.headers
-        return response.status, await response.json()
 
 
 async def test_keda_is_answered(store: Store) -> None:
@@ -266,67 +257,6 @@ async def test_grids_own_dashboard_is_answered(store: Store) -> None:
     }
     assert node["osInfo"] == {"version": "", "name": "linux", "arch": ""}
     assert seen["id"] == session
-
-
-async def test_a_query_may_come_in_the_url(store: Store) -> None:
-    async with running(orchestrator(store)), visiting(store) as client:
-        params = {
-            "query": "query A { grid { nodeCount } } query B($o: String!) { orchestrator(id: $o) { id } }",
-            "variables": '{"o": "ranch"}',
-            "operationName": "B",
-        }
-        async with client.get("/graphql", params=params) as response:
-            assert response.status == 200
-            assert response.headers["Content-Type"] == "application/json; charset=utf-8"
-            assert await response.json() == {"data": {"orchestrator": {"id": "ranch"}}}
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        b"",
-        b"{",
-        b"[]",
-        b"null",
-        b'"{grid{uri}}"',
-        b"{}",
-        b'{"query": 7}',
-        b"\xff",
-        b'{"query":"{grid{uri}}","variables":[]}',
-    ],
-)
-async def test_what_is_no_request_is_refused_in_graphqls_form(store: Store, body: bytes) -> None:
-    async with visiting(store) as client:
-        status, answer = await send(client, body)
-
-    assert status == 400
-    assert answer["errors"][0]["extensions"] == {"code": "invalid_argument"}
-    assert "no GraphQL request" in answer["errors"][0]["message"]
-
-
-@pytest.mark.parametrize("params", [{}, {"query": "{grid{uri}}", "variables": "x"}])
-async def test_a_url_without_a_query_is_refused(store: Store, params: dict[str, str]) -> None:
-    async with visiting(store) as client, client.get("/graphql", params=params) as response:
-        assert response.status == 400
-        assert "errors" in await response.json()
-
-
-async def test_a_huge_body_is_refused(store: Store) -> None:
-    async with visiting(store) as client:
-        status, answer = await send(client, b" " * (1 << 20))
-
-    assert status == 400
-    assert "longer than 65536 bytes" in answer["errors"][0]["message"]
-
-
-async def test_a_wrong_query_is_answered_with_its_mistake(store: Store) -> None:
-    async with visiting(store) as client:
-        status, answer = await send(client, b'{"query":"{ grid { colour } }"}')
-
-    assert status == 200
-    assert answer["errors"][0]["message"].startswith("Cannot query field 'colour'")
-    assert answer["errors"][0]["locations"] == [{"line": 1, "column": 10}]
-    assert "data" not in answer
 
 
 async def test_what_cannot_be_read_is_a_failure_and_not_an_answer(store: Store) -> None:

@@ -142,4 +142,5 @@ async def test_a_wrong_variable_is_the_clients_mistake() -> None:
     answer = await ask("query ($id: String!) { orchestrator(id: $id) { id } }", RUIN, id=7)
 
     assert answer.failure is None
+    assert "data" not in answer.body
     assert "String cannot represent" in messages(answer)

@@ -14,7 +14,7 @@ from msgspec import Struct, field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from remuda.base.errors import InvalidArgument, RemudaError
+from remuda.base.errors import InvalidArgument, RemudaError, Unavailable
 from remuda.web.faces import json_response
 from remuda.web.graphql_look import Look
 from remuda.web.grid4 import front_door
@@ -67,7 +67,7 @@ async def _respond(
     except RemudaError as error:
         return _failed({"errors": [_face(error)]}, error)
     except TimeoutError:
-        late = InvalidArgument(f"This takes more than {DEADLINE:g} s. Ask for less.")
+        late = Unavailable(f"The answer takes more than {DEADLINE:g} s. Ask for less, or later.")
         return _failed({"errors": [_face(late)]}, late)
     return json_response(answer.body) if answer.failure is None else _failed(answer.body, answer.failure)
 

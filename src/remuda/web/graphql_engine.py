@@ -109,7 +109,11 @@ def _answer(result: ExecutionResult) -> Answer:
         return Answer({"data": result.data})
     failures = [_failure(error) for error in result.errors]
     faces = [_face(error, failure) for error, failure in zip(result.errors, failures, strict=True)]
-    return Answer({"errors": faces, "data": result.data}, next(filter(None, failures), None))
+    body: dict[str, Any] = {"errors": faces}
+    # "If an error was raised before execution begins, the data entry must not be present" (GraphQL 7.1).
+    if any(error.path for error in result.errors):
+        body["data"] = result.data
+    return Answer(body, next(filter(None, failures), None))
 
 
 def _failure(error: GraphQLError) -> RemudaError | None:
