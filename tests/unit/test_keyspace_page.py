@@ -36,7 +36,7 @@ def test_lines_can_be_narrowed_to_one_room() -> None:
 
     assert lines[0] == "storage"
     assert "storage:{storage}:metadata.pending" in lines[1]
-    assert len(lines) == 1 + len(CATALOG["storage"]) + 1
+    assert len(lines) == 1 + 2 * len(CATALOG["storage"])
 
 
 def test_a_live_name_shows_its_declaration_with_fields() -> None:
