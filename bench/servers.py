@@ -11,6 +11,7 @@ from bench.peers import ECHO_SESSION
 from remuda.base.ids import SessionId
 from remuda.fleet.relay import Address
 from remuda.gateway.door import Door
+from remuda.storage.model import StorageId
 
 SWITCHING = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n"
 
@@ -29,6 +30,9 @@ class StaticDirectory:
         return self._echo if session == ECHO_SESSION else self._pages
 
     def find_api(self) -> Address:
+        return self._pages
+
+    def find_storage(self, storage: StorageId) -> Address:
         return self._pages
 
     def forget(self, address: Address) -> None: ...

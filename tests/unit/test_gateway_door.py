@@ -9,9 +9,11 @@ from remuda.base.ids import SessionId
 from remuda.fleet.relay import Address, Forward, Request
 from remuda.fleet.relay.head import read_head
 from remuda.gateway.door import Door
+from remuda.storage.model import StorageId
 
 ID = "2f1c5a34-7d5e-4c41-9b53-0d8f3a1e6c77"
-MANAGER, NODE, API = (Address("127.0.0.1", port) for port in (1, 2, 3))
+STORAGE_ID = "9d3f0f36-52c8-4d3e-9a55-6e6fa9e3a001"
+MANAGER, NODE, API, STORAGE = (Address("127.0.0.1", port) for port in (1, 2, 3, 4))
 
 
 class Places:
@@ -31,6 +33,10 @@ class Places:
 
     def find_api(self) -> Address:
         return API
+
+    def find_storage(self, storage: StorageId) -> Address:
+        assert storage == STORAGE_ID
+        return STORAGE
 
     def forget(self, address: Address) -> None:
         self.forgotten.append(address)
@@ -81,3 +87,20 @@ async def test_an_address_that_refused_is_forgotten_and_looked_up_again() -> Non
 def test_a_foreign_page_is_turned_away() -> None:
     with pytest.raises(Forbidden):
         Door(Places()).route(request("POST /session", "Origin: http://evil.example"))
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD", "OPTIONS"])
+def test_any_page_may_play_an_artifact(method: str) -> None:
+    line = f"{method} /storage/{STORAGE_ID}/{ID}/video.m3u8"
+
+    planned = Door(Places()).route(request(line, "Origin: http://player.example"))
+
+    assert isinstance(planned, Forward)
+    assert planned.address == STORAGE
+
+
+def test_a_foreign_page_may_not_change_an_artifact() -> None:
+    line = f"DELETE /storage/{STORAGE_ID}/{ID}/video.m3u8"
+
+    with pytest.raises(Forbidden):
+        Door(Places()).route(request(line, "Origin: http://evil.example"))

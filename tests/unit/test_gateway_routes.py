@@ -5,8 +5,10 @@ import pytest
 from remuda.base.errors import SessionLost, UnknownMethod
 from remuda.base.ids import SessionId
 from remuda.gateway.routes import Kind, Route, find_route, is_webdriver
+from remuda.storage.model import StorageId
 
 ID = SessionId("2f1c5a34-7d5e-4c41-9b53-0d8f3a1e6c77")
+STORAGE = StorageId("9d3f0f36-52c8-4d3e-9a55-6e6fa9e3a001")
 
 
 @pytest.mark.parametrize(
@@ -21,10 +23,17 @@ ID = SessionId("2f1c5a34-7d5e-4c41-9b53-0d8f3a1e6c77")
         ("GET", f"/session/{ID}/se/bidi", Route(Kind.NODE, ID)),
         ("POST", f"/wd/hub/session/{ID}/url?a=b", Route(Kind.NODE, ID, f"/session/{ID}/url?a=b")),
         ("POST", f"/session/{ID}/{'long/' * 100}", Route(Kind.NODE, ID)),
+        ("GET", f"/storage/{STORAGE}/{ID}/a.log", Route(Kind.STORAGE, storage=STORAGE)),
+        ("DELETE", f"/storage/{STORAGE}/{ID}/?a", Route(Kind.STORAGE, storage=STORAGE)),
         *(
             ("GET", path, Route(Kind.API))
             for path in (
                 "/",
+                "/storage",
+                f"/storage/{STORAGE}",
+                f"/storage/{STORAGE.upper()}/{ID}/a.log",
+                f"/storage/{STORAGE}x/{ID}/a.log",
+                f"/x/storage/{STORAGE}/{ID}/a.log",
                 "/status",
                 "/wd/hub/status",
                 "/api/sessions",

@@ -55,6 +55,11 @@ class Config:
     session_retention: Count = _option(
         604800, "Seconds for which a session that has ended is kept: its log, times and capabilities."
     )
+    storage: str = _option("", "Directory for artifacts; by default `storage` in the data directory.")
+    storage_megabytes: Count = _option(20_000, "Megabytes that artifacts may take; 0 means the whole disk.")
+    storage_retention: Count = _option(
+        2_592_000, "Seconds for which artifacts are kept after their last change; 0 means for ever."
+    )
     log_level: Literal["debug", "info", "warning", "error"] = _option("warning", "Least severe event logged.")
     log_format: Literal["auto", "text", "json"] = _option(
         "auto", "How log events are written; auto is text in a terminal and JSON elsewhere."

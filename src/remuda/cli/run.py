@@ -4,6 +4,7 @@ import asyncio
 import os
 import socket
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
 import uvloop
 
@@ -64,12 +65,23 @@ def _gc(store: Store, config: Config) -> Role:
     return Gc(store, sweeps, interval=config.gc_interval)
 
 
+def _storage(store: Store, config: Config) -> Role:
+    from remuda.storage.model import Limits
+    from remuda.storage.role import Storage
+
+    limits = Limits(
+        size=config.storage_megabytes * 1_000_000 or None, age=float(config.storage_retention) or None
+    )
+    return Storage(store, Path(config.storage) if config.storage else config.data / "storage", limits=limits)
+
+
 ROLES: Mapping[str, Callable[[Store, Config], Role]] = {
     "gateway": _gateway,
     "manager": _manager,
     "orchestrator": _orchestrator,
     "api": _api,
     "gc": _gc,
+    "storage": _storage,
 }
 
 

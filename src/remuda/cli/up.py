@@ -1,8 +1,8 @@
 """`remuda up`: the whole herd on one machine, in as few processes as keep the gateway fast.
 
-This process only watches over the others: Redis, the gateway, and one for manager, orchestrator, API and gc.
-It holds the public port, so that a gateway that has to be restarted refuses nobody, and a tether to
-each child, so that nothing outlives it, whatever happens to it.
+This process only watches over the others: Redis, the gateway, and one for manager, orchestrator, API, gc
+and storage. It holds the public port, so that a gateway that has to be restarted refuses nobody, and a
+tether to each child, so that nothing outlives it, whatever happens to it.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ log = get_logger(__name__)
 
 HERD = "REMUDA_HERD"
 """Carried in the environment of everything that the herd starts, so that nothing of it can get lost."""
-CONTROL_ROLES = ("manager", "orchestrator", "api", "gc")
+CONTROL_ROLES = ("manager", "orchestrator", "api", "gc", "storage")
 LAST_GRACE = 10.0
 
 
@@ -146,4 +146,4 @@ def _kill_strays() -> None:
 
 
 def _say(what: str, detail: str) -> None:
-    print(f"{what:<36} {detail}", flush=True)
+    print(f"{what:<46} {detail}", flush=True)

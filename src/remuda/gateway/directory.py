@@ -1,16 +1,17 @@
-"""What the door needs to know: where managers, nodes and the API are at this moment."""
+"""What the door needs to know: where managers, nodes, storages and the API are at this moment."""
 
 from collections.abc import Awaitable
 from typing import Protocol
 
 from remuda.base.ids import SessionId
 from remuda.fleet.relay import Address
+from remuda.storage.model import StorageId
 
 
 class Directory(Protocol):
     """Finds processes. A plain Address (a remembered one) is the fast path; else it is awaited.
 
-    Raises SessionLost for a session that is not there, Unavailable when nobody serves the request.
+    Raises Lost for a session or storage that is not there, Unavailable when nobody serves the request.
     """
 
     def find_manager(self) -> Address | Awaitable[Address]: ...
@@ -18,6 +19,8 @@ class Directory(Protocol):
     def find_node(self, session: SessionId) -> Address | Awaitable[Address]: ...
 
     def find_api(self) -> Address | Awaitable[Address]: ...
+
+    def find_storage(self, storage: StorageId) -> Address | Awaitable[Address]: ...
 
     def forget(self, address: Address) -> None:
         """Nobody listens at this address any more: look up again."""

@@ -7,7 +7,7 @@ from remuda.gateway.counters import Counters
 from remuda.gateway.directory import Directory
 from remuda.gateway.faces import render_error
 from remuda.gateway.origin import OriginRule
-from remuda.gateway.routes import Kind, Route, find_route
+from remuda.gateway.routes import Kind, Route, find_route, is_for_any_page
 
 
 class Door:
@@ -38,13 +38,19 @@ class Door:
                 # A driver has no use for who asked, and a head that goes on as it came costs nothing.
                 return Forward(found, route.target)
         else:
-            found = self._directory.find_api() if route.kind is Kind.API else self._directory.find_manager()
+            found = self._find_other(route)
             if isinstance(found, Address):
                 return _forward(request, route, found)
         return _forward_later(request, route, found)
 
+    def _find_other(self, route: Route) -> Address | Awaitable[Address]:
+        if route.storage is not None:
+            return self._directory.find_storage(route.storage)
+        return self._directory.find_api() if route.kind is Kind.API else self._directory.find_manager()
+
     def _judge(self, request: Request) -> Route:
-        self._origins.check(request)
+        if not is_for_any_page(request.method, request.target):
+            self._origins.check(request)
         route = request.head.memo[self] = find_route(request.method, request.target)
         return route
 

@@ -1,22 +1,23 @@
-"""The directory that Redis keeps: where managers and APIs are, and which node holds a session.
+"""The directory that Redis keeps: where managers, APIs and storages are, and which node holds a session.
 
-Managers and APIs are few, so all of them are known, refreshed in the background. A session is looked up
+All but the nodes are few, so all of them are known, refreshed in the background. A session is looked up
 when its first command comes and remembered until its node refuses a connection.
 """
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 from remuda.base import clock
-from remuda.base.errors import SessionLost, Unavailable, UpstreamUnavailable
+from remuda.base.errors import Lost, SessionLost, Unavailable, UpstreamUnavailable
 from remuda.base.ids import SessionId
 from remuda.fleet.relay import Address
 from remuda.fleet.role import running_roles
 from remuda.grid.model import State, state_of
 from remuda.grid.sessions import Sessions
-from remuda.keyspace import grid
+from remuda.keyspace import grid, metrics
 from remuda.keyspace.log_codes import BY_CODE
+from remuda.storage.model import StorageId
 from remuda.store import Store
 
 REFRESH_EVERY = 2.0
@@ -33,23 +34,29 @@ class RedisDirectory:
         self._store = store
         self._managers: list[Address] = []
         self._apis: list[Address] = []
+        self._storages: dict[StorageId, Address] = {}
         self._nodes: dict[SessionId, Address] = {}
         self._avoided: dict[Address, float] = {}
         self._turn = 0
 
     async def keep_fresh(self) -> None:
-        """Refreshes what is known of managers and APIs, for ever."""
+        """Refreshes what is known of managers, APIs and storages, for ever."""
         while True:
             with suppress(Unavailable):  # What was known stays good enough while Redis is away.
                 await self.refresh()
             await asyncio.sleep(REFRESH_EVERY)
 
     async def refresh(self) -> None:
-        """Reads which managers and APIs are alive now."""
+        """Reads which managers, APIs and storages are alive now."""
         self._avoided = {each: until for each, until in self._avoided.items() if until > clock.monotonic()}
         managers, roles = await self._live_managers(), await running_roles(self._store)
         self._managers = self._usable(managers)
         self._apis = self._usable([_address(role["address"]) for role in roles if role["name"] == "api"])
+        # The id of a storage's role is the storage's own.
+        storages = {
+            StorageId(role["id"]): _address(role["address"]) for role in roles if role["name"] == "storage"
+        }
+        self._storages = {each: address for each, address in storages.items() if self._usable([address])}
 
     def _usable(self, addresses: list[Address]) -> list[Address]:
         return [each for each in addresses if each not in self._avoided]
@@ -76,11 +83,15 @@ class RedisDirectory:
     def find_node(self, session: SessionId) -> Address | Awaitable[Address]:
         return self._nodes.get(session) or self._look_up(session)
 
+    def find_storage(self, storage: StorageId) -> Address | Awaitable[Address]:
+        return self._storages.get(storage) or self._look_for(storage)
+
     def forget(self, address: Address) -> None:
         self._avoided[address] = clock.monotonic() + AVOID_FOR
         for known in (self._managers, self._apis):
             if address in known:
                 known.remove(address)
+        self._storages = {storage: each for storage, each in self._storages.items() if each != address}
         self._nodes = {session: each for session, each in self._nodes.items() if each != address}
 
     def _next(self, addresses: list[Address]) -> Address | None:
@@ -88,15 +99,26 @@ class RedisDirectory:
         return addresses[self._turn % len(addresses)] if addresses else None
 
     async def _look_again(self, name: str) -> Address:
+        return await self._wait_for(
+            lambda: self._next(self._managers if name == "manager" else self._apis), f"No {name} is running"
+        )
+
+    async def _look_for(self, storage: StorageId) -> Address:
+        # A storage that is only away has left its metrics, so nobody waits for one that never was.
+        if not await self._store.hget(metrics.METRICS_STORAGE_TOTAL(), storage):
+            raise Lost(f"There is no storage {storage}")
+        return await self._wait_for(lambda: self._storages.get(storage), f"Storage {storage} is not running")
+
+    async def _wait_for(self, look: Callable[[], Address | None], missing: str) -> Address:
         """One that runs, if need be after a while: one that restarts must not be noticed by clients."""
         deadline = clock.monotonic() + WAIT_FOR
         while True:
             await self.refresh()
-            found = self._next(self._managers if name == "manager" else self._apis)
+            found = look()
             if found is not None:
                 return found
             if clock.monotonic() > deadline:
-                raise UpstreamUnavailable(f"No {name} is running")
+                raise UpstreamUnavailable(missing)
             await asyncio.sleep(LOOK_EVERY)
 
     async def _look_up(self, session: SessionId) -> Address:

@@ -6,12 +6,14 @@ from typing import NamedTuple
 
 from remuda.base.errors import SessionLost, UnknownMethod
 from remuda.base.ids import UUID_PATTERN, SessionId
+from remuda.storage.model import StorageId
 
 # Selenium 3 clients and many tools still put this in front.
 HUB = "/wd/hub"
 
 _command = re.compile(rf"({HUB})?/session/({UUID_PATTERN})(?![^/?])").match
 _webdriver = re.compile(rf"({HUB})?/session(?![^/?])").match
+_storage = re.compile(rf"/storage/({UUID_PATTERN})/").match
 
 
 class Kind(Enum):
@@ -20,6 +22,7 @@ class Kind(Enum):
     MANAGER = "manager"
     NODE = "node"
     API = "api"
+    STORAGE = "storage"
 
 
 class Route(NamedTuple):
@@ -28,6 +31,7 @@ class Route(NamedTuple):
     kind: Kind
     session: SessionId | None = None
     target: str | None = None
+    storage: StorageId | None = None
 
 
 _MANAGER = Route(Kind.MANAGER)
@@ -43,13 +47,22 @@ def find_route(method: str, target: str) -> Route:
         return Route(Kind.NODE, SessionId(session), target[len(prefix) :] if prefix else None)
     webdriver = _webdriver(target)
     if webdriver is None:
-        return _API
+        storage = _storage(target)
+        return Route(Kind.STORAGE, storage=StorageId(storage[1])) if storage else _API
     path = target.partition("?")[0]
     if not is_session_root(path):
         raise SessionLost(f"There is no session {path.split('/session/')[1].partition('/')[0]!r}.")
     if method != "POST":
         raise UnknownMethod(f"{path} takes POST, not {method}.")
     return Route(Kind.MANAGER, target=target[len(HUB) :]) if webdriver[1] else _MANAGER
+
+
+def is_for_any_page(method: str, target: str) -> bool:
+    """Whether any web page may ask for this: players of artifacts are embedded elsewhere.
+
+    Who names an artifact knows two ids that nobody can guess, so there is nothing for a stranger to find.
+    """
+    return method in ("GET", "HEAD", "OPTIONS") and _storage(target) is not None
 
 
 def is_session_root(path: str) -> bool:
