@@ -39,12 +39,12 @@ def fresh_session() -> SessionId:
 
 @asynccontextmanager
 async def running_storage(
-    store: Store, directory: Path, limits: Limits | None = None, *, check_every: float = 0.02
+    store: Store, directory: Path, limits: Limits | None = None, *, sweep_every: float = 0.05
 ) -> AsyncIterator[Storage]:
     """A storage that serves the directory and has swept it once; it has left afterwards."""
     # No reserve by default: what else fills the machine's disk is not the test's business.
     storage = Storage(
-        store, directory, limits=limits or Limits(reserve=0), sweep_every=0.05, check_every=check_every
+        store, directory, limits=limits or Limits(reserve=0), sweep_every=sweep_every, check_every=0.02
     )
     life = Life(store, [storage])
     await store.hdel(metrics.METRICS_STORAGE_USED(), storage.storage_id)

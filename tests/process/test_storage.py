@@ -5,12 +5,14 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
 import aiohttp
 
+from herds import running_herd
 from remuda.base.processes import die_with_parent
 from remuda.fleet.role import running_roles
 from remuda.keyspace import metrics
@@ -97,3 +99,17 @@ async def test_a_storage_serves_and_leaves_on_a_signal(store: Store, redis_url: 
 
         await eventually(lambda: process.poll() == 0, DEADLINE)
     assert await running_roles(store) == []
+
+
+def test_a_herd_serves_the_artifacts_in_its_data_directory() -> None:
+    session = fresh_session()
+    # Short, unlike pytest's: it also holds a socket.
+    with tempfile.TemporaryDirectory(prefix="herd-") as data:
+        storage = keep_storage_id(Path(data) / "data" / "storage")
+        write_file(Path(data) / "data" / "storage", session, "video.m4s", b"0123456789")
+
+        with running_herd(Path(data) / "data", "--slots", "1") as herd:
+            status, listed, _ = herd.request("GET", f"/storage/{storage}/{session}/")
+            assert (status, [file["name"] for file in listed["files"]]) == (200, ["video.m4s"])
+            for path in (f"/storage/{storage}/../redis", f"/storage/{storage}/{session}/..%2f..%2flock"):
+                assert herd.request("GET", path)[0] == 404

@@ -15,6 +15,7 @@ from remuda.fleet.relay import Address
 from remuda.gateway import lookup
 from remuda.gateway.lookup import RedisDirectory
 from remuda.gateway.role import Gateway
+from remuda.keyspace import metrics
 from remuda.storage.model import StorageId
 from remuda.store import Store
 from storages import fresh_session, running_storage, write_file
@@ -66,6 +67,15 @@ async def test_a_storage_that_never_was_is_lost_at_once(store: Store) -> None:
     async with asyncio.timeout(lookup.WAIT_FOR / 2):
         with pytest.raises(Lost):
             await found(RedisDirectory(store), StorageId(new_id()))
+
+
+async def test_a_storage_that_has_just_come_is_found_before_its_first_sweep(
+    store: Store, tmp_path: Path
+) -> None:
+    async with running_storage(store, tmp_path, sweep_every=3600.0) as storage:
+        await store.delete(metrics.METRICS_STORAGE_TOTAL())
+
+        assert str(await found(RedisDirectory(store), storage.storage_id)) == storage.address
 
 
 async def test_a_storage_that_restarts_is_waited_for(store: Store, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from remuda.fleet.role import running_roles
 from remuda.grid.model import State, state_of
 from remuda.grid.sessions import Sessions
 from remuda.keyspace import grid, metrics
+from remuda.keyspace.fleet import ROLE
 from remuda.keyspace.log_codes import BY_CODE
 from remuda.storage.model import StorageId
 from remuda.store import Store
@@ -104,8 +105,11 @@ class RedisDirectory:
         )
 
     async def _look_for(self, storage: StorageId) -> Address:
-        # A storage that is only away has left its metrics, so nobody waits for one that never was.
-        if not await self._store.hget(metrics.METRICS_STORAGE_TOTAL(), storage):
+        # One that has just come has its record, one that is only away has left its metrics: nobody waits for
+        # a storage that never was.
+        record = self._store.exists(ROLE(storage))
+        measure = self._store.hget(metrics.METRICS_STORAGE_TOTAL(), storage)
+        if not (await record or await measure):
             raise Lost(f"There is no storage {storage}")
         return await self._wait_for(lambda: self._storages.get(storage), f"Storage {storage} is not running")
 
