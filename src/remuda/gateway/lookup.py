@@ -22,8 +22,10 @@ from remuda.storage.model import StorageId
 from remuda.store import Store
 
 REFRESH_EVERY = 2.0
-AVOID_FOR = 2.0
-WAIT_FOR = 5.0
+# Nobody who refuses comes back at the same address: a process that is restarted has a port of its own.
+AVOID_FOR = 30.0
+# Restarting takes a second, on a busy machine ten.
+WAIT_FOR = 15.0
 LOOK_EVERY = 0.1
 MAX_SESSIONS = 20_000
 
