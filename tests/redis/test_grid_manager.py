@@ -173,6 +173,17 @@ async def test_the_client_is_remembered_as_the_front_door_saw_it(store: Store, c
     assert (downstream["host"], downstream["userAgent"]) == ("203.0.113.7", "selenium/4")
 
 
+async def test_a_session_has_its_labels_from_the_first_moment(store: Store, client: Client) -> None:
+    options = {"build": "17", "metadata": {"team": "qa"}}
+    always = {"browserName": "chrome", "se:name": "checkout", "remuda:options": options}
+
+    await client.ask({"capabilities": {"alwaysMatch": always}})
+
+    labels = await store.hgetall(grid.SESSION_METADATA(await only_session(store)))
+    assert labels == {"name": "checkout", "build": "17", "team": "qa"}
+    assert await take_census(store) == []
+
+
 async def test_a_manager_can_be_found_for_as_long_as_it_runs(store: Store) -> None:
     async with running(store) as (manager, _):
         host, _, port = manager.address.rpartition(":")
@@ -189,6 +200,10 @@ async def test_a_manager_can_be_found_for_as_long_as_it_runs(store: Store) -> No
 # Requests that are wrong
 
 
+def with_options(**options: Any) -> dict[str, Any]:
+    return {"capabilities": {"firstMatch": [{}, {"remuda:options": options}]}}
+
+
 @pytest.mark.parametrize(
     ("body", "message"),
     [
@@ -200,6 +215,10 @@ async def test_a_manager_can_be_found_for_as_long_as_it_runs(store: Store) -> No
         ({"desiredCapabilities": {}}, "The request has no 'capabilities'"),
         ({"capabilities": {"firstMatch": []}}, "'firstMatch' must be a list"),
         ({"capabilities": {"alwaysMatch": {"browser": "chrome"}}}, "unknown capability 'browser'"),
+        (with_options(idleTimeout=0), "'idleTimeout' in remuda:options is '0'"),
+        (with_options(idleTimeout="1 week"), "from 1 s to 24 h"),
+        (with_options(metadata={"a key": "x"}), "'metadata' in remuda:options has the key 'a key'"),
+        (with_options(name=["x"]), "'name' of remuda:options must be a plain value, not a list"),
     ],
 )
 async def test_a_request_that_cannot_be_used_is_refused_and_leaves_no_session(

@@ -27,6 +27,7 @@ from remuda.fleet.relay import Address, Answer, Handle, Relay, Request
 from remuda.fleet.role import Role
 from remuda.grid.capabilities import Capabilities, class_of, for_client, read_request
 from remuda.grid.model import State
+from remuda.grid.options import labels_of
 from remuda.grid.registry import candidates, describe, live_offers
 from remuda.grid.sessions import Sessions, manager_beat, session_bell
 from remuda.grid.slots import Slots, freed_bell
@@ -134,12 +135,15 @@ class Manager(Role):
     async def _create(self, request: Request, body: bytes) -> Answer:
         with self._drain.work():
             wanted = read_request(read_json(body))
+            labels = labels_of(wanted)
             limits = await self._timeouts.read()
             session = SessionId(new_id())
             began = clock.monotonic()
             try:
                 async with self._step("QTIMEOUT"):
-                    await self._sessions.create(session, requested=wanted, downstream=_client_of(request))
+                    await self._sessions.create(
+                        session, requested=wanted, downstream=_client_of(request), labels=labels
+                    )
                     self._heart.keep(manager_beat(session))
                     await self._claim_slot(session, wanted, timeout=limits["queue"])
                 async with self._step("OTIMEOUT"):

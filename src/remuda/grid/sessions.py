@@ -75,13 +75,22 @@ class Sessions:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    async def create(self, session: SessionId, *, requested: Any, downstream: Mapping[str, str]) -> None:
+    async def create(
+        self,
+        session: SessionId,
+        *,
+        requested: Any,
+        downstream: Mapping[str, str],
+        labels: Mapping[str, str] | None = None,
+    ) -> None:
         """Writes a new session down as queued. Its beat comes with it, so no sweep finds it dead."""
         now = clock.rfc3339()
         async with self._store.transaction() as transaction:
             transaction.hset(grid.SESSION_STATUS(session), {State.QUEUED.stamp: now})
             transaction.hset(grid.SESSION_CAPABILITIES(session), {"requested": _json(requested)})
             transaction.hset(grid.SESSION_DOWNSTREAM(session), {**downstream, "lastSeen": now})
+            if labels:
+                transaction.hset(grid.SESSION_METADATA(session), labels)
             manager_beat(session).write(transaction)
             transaction.sadd(grid.SESSIONS_ACTIVE(), session)
             transaction.hincrby(metrics.METRICS_SESSIONS_TOTAL(), State.QUEUED)

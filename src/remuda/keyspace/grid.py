@@ -144,7 +144,7 @@ SESSION_CAPABILITIES = Key(
 SESSION_METADATA = Key(
     "session:{session}:metadata",
     HashName,
-    meaning="What the client calls the session",
+    meaning="What the client calls the session; every further field is a label that it has given it",
     writer="grid/manager, grid/node",
     lifetime=_SESSION_PURGED,
     fields={"name": "name of the session", "build": "build that the session belongs to"},

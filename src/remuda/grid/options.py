@@ -1,0 +1,178 @@
+"""What a client says of its session besides the browser: its labels, its patience, its downloads. Pure.
+
+Clients of other grids keep their own words: `se:name` is Selenium's, `webgrid:options` WebGrid's,
+`selenoid:options` and `moon:options` Aerokube's. Where several say the same, `remuda:options` has the last
+word.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from remuda.base.errors import InvalidArgument
+from remuda.grid.capabilities import Capabilities, kind_of
+
+MAX_LABELS = 50
+MAX_KEY = 64
+MAX_VALUE = 1024
+"""Characters of a label's value; the names of parametrised tests are long."""
+MIN_IDLE = 1.0
+MAX_IDLE = 24 * 3600.0
+
+Labels = dict[str, str]
+
+_KEY = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:/@+-]*")
+# Selenium's own `se:` capabilities: settings, and what clients add by themselves, such as their URL with the
+# password in it. Every other one is a label.
+_SELENIUM_OWN = frozenset(
+    (
+        *("downloadsEnabled", "forwardCdp", "recordVideo", "screenResolution", "timeZone", "videoName"),
+        *("bidiEnabled", "cdpEnabled", "deleteSessionOnUi", "remoteUrl", "vncEnabled"),
+    )
+)
+_COOKIE = "webgrid:metadata.session:"
+
+# Go's time.ParseDuration, which Selenoid takes: "30m", "1h15m30.5s".
+_DURATION = re.compile(r"(?:\d+(?:\.\d*)?(?:ns|us|µs|μs|ms|s|m|h))+")
+_DURATION_PART = re.compile(r"(\d+(?:\.\d*)?)(ns|us|µs|μs|ms|s|m|h)")
+_UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """How one kind of client writes its options: the capability, and its words for labels and patience."""
+
+    capability: str
+    words: Sequence[str]
+    labels: str
+    idle: str
+
+
+# The last word comes last.
+_DIALECTS = (
+    Dialect("moon:options", ("name",), labels="labels", idle="sessionTimeout"),
+    Dialect("selenoid:options", ("name",), labels="labels", idle="sessionTimeout"),
+    Dialect("webgrid:options", (), labels="metadata", idle="idleTimeout"),
+    Dialect("remuda:options", ("name", "build"), labels="metadata", idle="idleTimeout"),
+)
+
+
+@dataclass(frozen=True)
+class Options:
+    """What one capability set says; `idle` is None where it leaves that to the herd."""
+
+    labels: Labels = field(default_factory=dict)
+    idle: float | None = None
+    downloads: bool = False
+
+
+def read_options(wanted: Capabilities) -> Options:
+    """The options of a capability set; InvalidArgument says which of them cannot be used."""
+    labels = _selenium_labels(wanted)
+    idle = None
+    for dialect, given in _spoken(wanted):
+        where = dialect.capability
+        words = {word: given[word] for word in dialect.words if given.get(word) is not None}
+        labels |= read_labels(given.get(dialect.labels) or {}, f"{dialect.labels!r} in {where}")
+        labels |= read_labels(words, where)
+        if given.get(dialect.idle) is not None:
+            idle = read_idle(given[dialect.idle], f"{dialect.idle!r} in {where}")
+    check_count(labels)
+    return Options(labels, idle, downloads=wanted.get("se:downloadsEnabled") in (True, "true"))
+
+
+def labels_of(sets: Sequence[Capabilities]) -> Labels:
+    """The labels of a request. Which set will match is not known yet, so the client's first word counts."""
+    labels: Labels = {}
+    for each in reversed(sets):
+        labels |= read_options(each).labels
+    check_count(labels)
+    return labels
+
+
+def _spoken(wanted: Capabilities) -> Iterator[tuple[Dialect, Mapping[str, Any]]]:
+    for dialect in _DIALECTS:
+        given = wanted.get(dialect.capability, {})
+        if not isinstance(given, dict):
+            raise InvalidArgument(f"{dialect.capability!r} must be an object, not {kind_of(given)}")
+        yield dialect, given
+
+
+def _selenium_labels(wanted: Capabilities) -> Labels:
+    ours = {name[3:]: value for name, value in wanted.items() if name.startswith("se:")}
+    # Whatever is no plain value was not meant to be read by people.
+    plain = {
+        name: value
+        for name, value in ours.items()
+        if name not in _SELENIUM_OWN and isinstance(value, str | int | float)
+    }
+    return read_labels(plain, "The capabilities 'se:...'")
+
+
+def read_labels(given: Any, where: str) -> Labels:
+    """Keys and values as they are kept; InvalidArgument when they cannot be."""
+    if not isinstance(given, dict):
+        raise InvalidArgument(f"{where} must be an object of plain values, not {kind_of(given)}")
+    return {_key(key, where): _value(key, value, where) for key, value in given.items()}
+
+
+def check_count(labels: Mapping[str, str]) -> None:
+    """InvalidArgument when a session would have more labels than it may."""
+    if len(labels) > MAX_LABELS:
+        raise InvalidArgument(f"A session has at most {MAX_LABELS} labels; these are {len(labels)}")
+
+
+def _key(key: str, where: str) -> str:
+    if len(key) > MAX_KEY or not _KEY.fullmatch(key):
+        raise InvalidArgument(
+            f"{where} has the key {key[: MAX_KEY + 1]!r}; a key is at most {MAX_KEY} "
+            "letters, digits and _ . : / @ + -, and begins with a letter, a digit or _"
+        )
+    return key
+
+
+def _value(key: str, value: Any, where: str) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if not isinstance(value, str | int | float):
+        raise InvalidArgument(f"{key!r} of {where} must be a plain value, not {kind_of(value)}")
+    text = str(value)
+    if len(text) > MAX_VALUE:
+        raise InvalidArgument(f"{key!r} of {where} has {len(text)} characters; it may have {MAX_VALUE}")
+    return text
+
+
+def cookie_label(body: Any) -> Labels | None:
+    """The label that an Add Cookie request is meant for; None when it is about a cookie.
+
+    WebGrid's way to label a session from any client: a cookie `webgrid:metadata.session:<key>`.
+    """
+    cookie = body.get("cookie") if isinstance(body, dict) else None
+    name = cookie.get("name") if isinstance(cookie, dict) else None
+    if not isinstance(cookie, dict) or not isinstance(name, str) or not name.startswith(_COOKIE):
+        return None
+    return read_labels({name.removeprefix(_COOKIE): cookie.get("value")}, f"The cookie {_COOKIE}<key>")
+
+
+def read_idle(value: Any, where: str) -> float:
+    """How many seconds a session may be idle, from a number of them or a Go duration."""
+    seconds = _seconds(value)
+    if seconds is None or not MIN_IDLE <= seconds <= MAX_IDLE:
+        raise InvalidArgument(
+            f"{where} is {str(value)[:50]!r}; it must be seconds or a duration such as '5m' or '1h30m', "
+            f"from {MIN_IDLE:g} s to {MAX_IDLE / 3600:g} h"
+        )
+    return seconds
+
+
+def _seconds(value: Any) -> float | None:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return value
+    if not isinstance(value, str) or len(value) > 50:
+        return None
+    if value.isascii() and value.isdigit():
+        return float(value)
+    if not _DURATION.fullmatch(value):
+        return None
+    return sum(float(number) * _UNITS[unit] for number, unit in _DURATION_PART.findall(value))
