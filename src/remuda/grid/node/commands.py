@@ -4,7 +4,7 @@ Commands go through byte for byte but for the session's id, which the driver kno
 """
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Mapping
 from urllib.parse import urlsplit
 
 import msgspec
@@ -14,8 +14,11 @@ from remuda.base.ids import SessionId
 from remuda.fleet.relay import Address, Answer, Forward, Handle, Plan, Relay, Request
 from remuda.grid.node.driver import Driver
 from remuda.grid.node.ending import Ending, Fate
+from remuda.grid.node.files import ONE_FILE, Files
 from remuda.grid.node.idle import Idleness
-from remuda.grid.wire import HEADERS, answer_error, answer_value
+from remuda.grid.node.labelling import Labelling
+from remuda.grid.options import cookie_label
+from remuda.grid.wire import HEADERS, answer_error, answer_value, read_json
 
 LAST_ANSWERS = 1.0
 
@@ -32,12 +35,23 @@ class Commands:
         driver_session: str,
         devtools: Address | None,
         idleness: Idleness,
+        files: Files,
+        labelling: Labelling,
     ) -> None:
         self._session = session
         self._outer, self._inner = f"/session/{session}", f"/session/{driver_session}"
         self._driver = driver
         self._fate = fate
         self._devtools = devtools
+        self._files = files
+        self._labelling = labelling
+        self._plans: Mapping[tuple[str, str], Plan] = {
+            ("DELETE", ""): Handle(self._delete_session),
+            ("DELETE", "/window"): Handle(self._delete_window),
+            ("POST", "/cookie"): Handle(self._add_cookie),
+            **files.plans(),
+            **labelling.plans(),
+        }
         self._relay = Relay(self._route, lambda _, error: answer_error(error), observer=idleness)
         self._server: asyncio.Server | None = None
 
@@ -50,6 +64,7 @@ class Commands:
 
     async def close(self) -> None:
         """Closes the port, once those who still wait have their answer."""
+        self._files.close()
         if self._server is not None:
             self._server.close()
         await self._relay.drain(LAST_ANSWERS)
@@ -62,15 +77,18 @@ class Commands:
             return self._route_other(target)
         if self._fate.ending is not None:
             raise SessionLost(f"This session has ended: {self._fate.ending}")
-        if request.method == "DELETE" and target == outer:
-            return Handle(self._delete_session)
-        if request.method == "DELETE" and target == f"{outer}/window":
-            return Handle(self._delete_window)
-        if request.is_upgrade and target == f"{outer}/se/cdp":
+        command = target[len(outer) :]
+        path = command.partition("?")[0]
+        plan = self._plans.get((request.method, path))
+        if plan is not None:
+            return plan
+        if request.method == "GET" and path.startswith(ONE_FILE):
+            return self._files.fetch(path)
+        if request.is_upgrade and path == "/se/cdp":
             return self._forward_to_devtools()
         address = self._driver.address
         # ChromeDriver only talks to those who call it by a local name.
-        return Forward(address, self._inner + target[len(outer) :], host=str(address))
+        return Forward(address, self._inner + command, host=str(address))
 
     def _route_other(self, target: str) -> Answer:
         if target == "/status":
@@ -87,7 +105,7 @@ class Commands:
         path = urlsplit(msgspec.json.decode(body)["webSocketDebuggerUrl"]).path
         return Forward(self._devtools, path, host=str(self._devtools))
 
-    # Commands that end the session
+    # Commands that are about more than the browser
 
     async def _delete_session(self, _request: Request, _body: bytes) -> Answer:
         async with self._fate.closing:
@@ -106,6 +124,12 @@ class Commands:
                 self._fate.decide(Ending("CLOSED", "The last window was closed"))
             return answer
 
-    async def _ask_driver(self, method: str, path: str) -> Answer:
-        status, body = await self._driver.call(method, path, timeout=60.0)
-        return Answer(status, body, headers=HEADERS)
+    async def _add_cookie(self, _request: Request, body: bytes) -> Answer:
+        labels = cookie_label(read_json(body))
+        if labels is None:
+            return await self._ask_driver("POST", f"{self._inner}/cookie", body)
+        return await self._labelling.add(labels)
+
+    async def _ask_driver(self, method: str, path: str, body: bytes = b"") -> Answer:
+        status, answered = await self._driver.call(method, path, body, timeout=60.0)
+        return Answer(status, answered, headers=HEADERS)

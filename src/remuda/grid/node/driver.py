@@ -41,9 +41,10 @@ class Driver:
         self.browser = browser
         self._node = node
         # A short path: Chromium puts a socket in here, and those have at most 107 characters.
-        self._directory = Path(tempfile.gettempdir()) / node
-        self._directory.mkdir(mode=0o700)
-        self._log = self._directory / "driver.log"
+        self.directory = Path(tempfile.gettempdir()) / node
+        """The node's own files; they go with the driver."""
+        self.directory.mkdir(mode=0o700)
+        self._log = self.directory / "driver.log"
         self._process: subprocess.Popen[bytes] | None = None
         self.address = Address("127.0.0.1", 0)
 
@@ -59,7 +60,7 @@ class Driver:
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=output,
-                    env={**os.environ, "TMPDIR": str(self._directory), MARK: self._node},
+                    env={**os.environ, "TMPDIR": str(self.directory), MARK: self._node},
                     start_new_session=True,
                     preexec_fn=die_with_parent(signal.SIGKILL),
                 )
@@ -111,7 +112,7 @@ class Driver:
         # Killed, not asked: the profile is thrown away, so there is nothing to save, and the next waits.
         if not kill_descendants(KILL_TIMEOUT):
             log.error("browser does not die", node=self._node)
-        shutil.rmtree(self._directory, ignore_errors=True)
+        shutil.rmtree(self.directory, ignore_errors=True)
 
     # Its protocol
 

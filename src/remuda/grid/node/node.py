@@ -14,13 +14,16 @@ from remuda.fleet.bell import wait_for
 from remuda.fleet.liveness import Heart
 from remuda.fleet.relay import Address
 from remuda.grid.browsers import Browser
-from remuda.grid.capabilities import Offer, first_match
+from remuda.grid.capabilities import Capabilities, Offer, first_match
 from remuda.grid.model import State
 from remuda.grid.node.commands import Commands
 from remuda.grid.node.driver import Driver
 from remuda.grid.node.ending import Ending, Fate
+from remuda.grid.node.files import Files
 from remuda.grid.node.idle import Idleness
+from remuda.grid.node.labelling import Labelling
 from remuda.grid.node.payload import driver_request
+from remuda.grid.options import read_options
 from remuda.grid.sessions import Sessions, node_beat, session_bell, write_log
 from remuda.grid.slots import Slots
 from remuda.grid.timeouts import DEFAULTS, timeouts
@@ -58,6 +61,8 @@ class Node:
         self._fate = Fate()
         self._commands: Commands | None = None
         self._session = SessionId("")
+        self._patience: float | None = None
+        self._files = Files(self._driver.directory, downloads=False)
         self._devtools: Address | None = None
         self._browser_pid: int | None = None
 
@@ -115,19 +120,29 @@ class Node:
         await self._listen(inner_id, actual)
 
     def _request(self, wanted: list[dict[str, Any]]) -> dict[str, Any]:
-        offer = Offer(self._browser.name, self._browser.version, "any")
-        match = first_match([{**each, "platformName": "any"} for each in wanted or []], [offer])
-        if match is None:
-            raise DriverUnavailable(f"{offer} does not satisfy the capabilities")
         return driver_request(
-            match[0],
+            self._prepare(self._match(wanted)),
             browser=self._browser.name,
             binary=str(self._browser.binary),
             args=self._args,
             headless=self._headless,
         )
 
+    def _match(self, wanted: list[Capabilities]) -> Capabilities:
+        """The capability set that this node's browser satisfies."""
+        offer = Offer(self._browser.name, self._browser.version, "any")
+        match = first_match([{**each, "platformName": "any"} for each in wanted or []], [offer])
+        if match is None:
+            raise DriverUnavailable(f"{offer} does not satisfy the capabilities")
+        return match[0]
+
+    def _prepare(self, wanted: Capabilities) -> Capabilities:
+        """Makes room for the session's files; what the browser is to be asked for."""
+        self._files = Files(self._driver.directory, downloads=read_options(wanted).downloads)
+        return self._files.wishes(wanted, browser=self._browser.name)
+
     async def _listen(self, inner_id: str, actual: dict[str, Any]) -> None:
+        self._patience = read_options(self._match(await self._sessions.requested(self._session))).idle
         self._commands = Commands(
             self._session,
             self._driver,
@@ -135,6 +150,8 @@ class Node:
             driver_session=inner_id,
             devtools=self._devtools,
             idleness=self._idleness,
+            files=self._files,
+            labelling=Labelling(self._store, self._session),
         )
         port = await self._commands.listen(self._host)
         self._idleness.restart()
@@ -143,7 +160,7 @@ class Node:
                 grid.SESSION_UPSTREAM(self._session),
                 {"host": self._host, "port": port, "driverSessionID": inner_id},
             )
-            actual_text = msgspec.json.encode(actual)
+            actual_text = msgspec.json.encode(self._files.grants(actual))
             transaction.hset(grid.SESSION_CAPABILITIES(self._session), {"actual": actual_text})
             write_log(transaction, self._session, "LSINIT")
             transaction.publish(session_bell(self._session))
@@ -179,13 +196,14 @@ class Node:
         while True:
             await asyncio.sleep(LOOK_EVERY)
             try:
-                limit = (await self._timeouts.read())["sessionTermination"]
+                setting = (await self._timeouts.read())["sessionTermination"]
                 if seen_at != self._idleness.seen_at:
                     seen_at = self._idleness.seen_at
                     last_seen = {"lastSeen": clock.rfc3339(seen_at)}
                     await self._store.hset(grid.SESSION_DOWNSTREAM(self._session), last_seen)
             except Unavailable:
                 continue
+            limit = setting if self._patience is None else self._patience
             if self._idleness.seconds() > limit:
                 self.end(Ending("STIMEOUT", f"No command came for {limit:g} s"))
                 return

@@ -1,0 +1,35 @@
+"""Labels that a client gives its session while it runs: `POST /session/<id>/remuda/metadata`."""
+
+import asyncio
+
+from remuda.base.ids import SessionId
+from remuda.fleet.relay import Answer, Handle, Request
+from remuda.grid.options import Labels, check_count, read_labels
+from remuda.grid.wire import answer_value, read_json
+from remuda.keyspace import grid
+from remuda.store import Store
+
+
+class Labelling:
+    """Adds to the labels of one session."""
+
+    def __init__(self, store: Store, session: SessionId) -> None:
+        self._store = store
+        self._key = grid.SESSION_METADATA(session)
+        self._adding = asyncio.Lock()
+
+    def plans(self) -> dict[tuple[str, str], Handle]:
+        """What becomes of each command about labels, by its method and path."""
+        write = Handle(self._write)
+        return {("POST", "/remuda/metadata"): write, ("POST", "/webgrid/metadata"): write}
+
+    async def _write(self, _request: Request, body: bytes) -> Answer:
+        return await self.add(read_labels(read_json(body), "The body"))
+
+    async def add(self, labels: Labels) -> Answer:
+        """Writes the labels down, beside those that are there."""
+        async with self._adding:  # Nobody else writes them while the session runs, so the count holds.
+            check_count(await self._store.hgetall(self._key) | labels)
+            if labels:
+                await self._store.hset(self._key, labels)
+        return answer_value(None)

@@ -1,0 +1,100 @@
+"""Files that a client sends to its browser's machine, as Selenium does: one in a zip, in base64, in JSON.
+
+Nothing in the archive is believed: not its names, not its sizes. All of this blocks: call it in a thread.
+"""
+
+import base64
+import binascii
+import io
+import stat
+import unicodedata
+import zipfile
+import zlib
+from pathlib import Path
+from typing import IO, BinaryIO
+
+from remuda.base.errors import InvalidArgument
+from remuda.grid.wire import read_json
+
+MAX_BODY = 64 << 20
+ROOM = 256 << 20
+"""Bytes that all files of a session may take together."""
+MAX_NAME = 255
+_PIECE = 1 << 20
+_ENCRYPTED = 0x1
+
+
+class Uploads:
+    """A session's uploaded files, each in a directory of its own, so that equal names do not meet."""
+
+    def __init__(self, directory: Path, *, room: int = ROOM) -> None:
+        self._directory = directory
+        self._room = room
+        self._count = 0
+
+    def take(self, body: bytes) -> Path:
+        """Keeps the file of a request; its path. InvalidArgument says what is wrong with it."""
+        with _archive(body) as archive:
+            entry = _only_entry(archive)
+            name = safe_name(entry.filename)
+            self._count += 1
+            place = self._directory / str(self._count)
+            place.mkdir(parents=True)
+            path = place / name
+            try:
+                with archive.open(entry) as source, path.open("xb") as target:
+                    self._room -= _copy(source, target, room=self._room)
+            except (zipfile.BadZipFile, zlib.error, NotImplementedError, EOFError) as error:
+                path.unlink(missing_ok=True)
+                raise InvalidArgument(f"{name!r} cannot be unpacked: {error}") from error
+            except InvalidArgument:
+                path.unlink()
+                raise
+        return path
+
+
+def _archive(body: bytes) -> zipfile.ZipFile:
+    request = read_json(body)
+    text = request.get("file") if isinstance(request, dict) else None
+    if not isinstance(text, str):
+        raise InvalidArgument("The request has no 'file', the base64 text of a zip with one file")
+    try:
+        # Clients break the lines of their base64, each as it likes.
+        data = base64.b64decode("".join(text.split()), validate=True)
+        return zipfile.ZipFile(io.BytesIO(data))
+    except (binascii.Error, ValueError, zipfile.BadZipFile) as error:
+        raise InvalidArgument(f"'file' is not the base64 text of a zip: {error}") from error
+
+
+def _only_entry(archive: zipfile.ZipFile) -> zipfile.ZipInfo:
+    entries = archive.infolist()
+    if len(entries) != 1:
+        raise InvalidArgument(f"The zip must hold one file, not {len(entries)}")
+    (entry,) = entries
+    mode = stat.S_IFMT(entry.external_attr >> 16)
+    if entry.is_dir() or mode not in (0, stat.S_IFREG):
+        raise InvalidArgument("The zip must hold a plain file, not a directory, link or device")
+    if entry.flag_bits & _ENCRYPTED:
+        raise InvalidArgument("The zip is encrypted; send it open")
+    return entry
+
+
+def safe_name(name: str) -> str:
+    """The file's own name, without whatever leads elsewhere; InvalidArgument when none is left."""
+    own = name.replace("\\", "/").rpartition("/")[2]
+    # Not str.isprintable: that takes the narrow spaces in a Mac's names of screenshots for unprintable.
+    is_clean = not any(unicodedata.category(letter) in ("Cc", "Cs") for letter in own)
+    if own in ("", ".", "..") or not is_clean or len(own.encode()) > MAX_NAME:
+        raise InvalidArgument(f"{name[:MAX_NAME]!r} cannot be the name of a file")
+    return own
+
+
+def _copy(source: IO[bytes], target: BinaryIO, *, room: int) -> int:
+    """How many bytes were copied. Counted as they come: the archive's own word may be a lie."""
+    copied = 0
+    while piece := source.read(_PIECE):
+        copied += len(piece)
+        if copied > room:
+            raise InvalidArgument(f"The file is too large: this session has {room} bytes left for uploads")
+        target.write(piece)
+    return copied
