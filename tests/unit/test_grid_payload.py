@@ -1,17 +1,31 @@
 """What a driver is asked for: the client's wishes, the herd's additions, and what neither may say."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+from selenium import webdriver
 
+from remuda.base.config import Config
 from remuda.base.errors import InvalidArgument
+from remuda.grid.browsers import FAMILIES, Browser, Family
+from remuda.grid.browsers.families import CHROME, FIREFOX, HEADLESS_SHELL, QUIET_ARGS, WEBKIT
 from remuda.grid.capabilities import Capabilities
-from remuda.grid.node.payload import QUIET_ARGS, driver_request
+from remuda.grid.node.payload import driver_request, herd_args, is_plain
 
 
-def ask(wanted: Capabilities, *, args: tuple[str, ...] = (), headless: bool = True) -> dict[str, Any]:
+def browser(family: Family) -> Browser:
+    return Browser(family.name, "1.2", Path("/opt/browser"), Path("/opt/driver"), "3.4", family.names)
+
+
+ANY = pytest.mark.parametrize("family", FAMILIES.values(), ids=list(FAMILIES))
+
+
+def ask(
+    wanted: Capabilities, *, family: Family = CHROME, args: tuple[str, ...] = (), headless: bool = True
+) -> dict[str, Any]:
     """The capabilities that a driver is sent."""
-    body = driver_request(wanted, browser="chrome", binary="/opt/chrome", args=args, headless=headless)
+    body = driver_request(wanted, browser=browser(family), args=args, headless=headless)
     capabilities: dict[str, Any] = body["capabilities"]
     assert capabilities.keys() == {"alwaysMatch"}
     always: dict[str, Any] = capabilities["alwaysMatch"]
@@ -31,7 +45,7 @@ def test_a_client_without_wishes_gets_the_herds_browser() -> None:
     assert ask({}, args=("--no-sandbox",)) == {
         "browserName": "chrome",
         "goog:chromeOptions": {
-            "binary": "/opt/chrome",
+            "binary": "/opt/browser",
             "args": [*QUIET_ARGS, "--headless=new", "--no-sandbox"],
         },
     }
@@ -94,28 +108,75 @@ def test_the_request_itself_is_left_as_it_was() -> None:
     assert wanted == with_args("--mute-audio")
 
 
-def refusal(wanted: Capabilities) -> str:
-    with pytest.raises(InvalidArgument) as caught:
-        ask(wanted)
-    return caught.value.message
+@ANY
+def test_the_browser_is_named_in_the_words_of_its_family(family: Family) -> None:
+    asked = ask({"browserName": "any"}, family=family)
 
-
-@pytest.mark.parametrize("option", ["binary", "debuggerAddress", "minidumpPath"])
-def test_a_client_names_no_program_browser_or_path_of_this_machine(option: str) -> None:
-    assert repr(option) in refusal({"goog:chromeOptions": {option: "/bin/sh"}})
+    assert asked.keys() == {"browserName", family.options}
+    assert asked["browserName"] == family.name
+    assert asked[family.options]["binary"] == "/opt/browser"
 
 
 @pytest.mark.parametrize(
-    "arg",
+    ("family", "args"),
     [
-        "--renderer-cmd-prefix=/bin/sh -c",
-        "utility-cmd-prefix=x",
-        "--gpu-launcher=x",
-        "--Browser-Subprocess-Path=/bin/sh",
+        (CHROME, [*QUIET_ARGS, "--headless=new"]),
+        (HEADLESS_SHELL, [*QUIET_ARGS]),
+        (FIREFOX, ["-headless"]),
+        (WEBKIT, ["--automation"]),
     ],
 )
-def test_a_client_has_no_program_of_this_machine_started(arg: str) -> None:
-    assert arg in refusal(with_args("--mute-audio", arg))
+def test_each_family_has_its_own_way_to_do_without_a_window(family: Family, args: list[str]) -> None:
+    assert ask({}, family=family)[family.options]["args"] == args
+
+
+def test_arguments_for_chromium_are_for_no_other_family() -> None:
+    config = Config(chromium_args="--mute-audio --lang=de")
+
+    assert herd_args(config, browser(CHROME), is_root=False) == ["--mute-audio", "--lang=de"]
+    assert herd_args(config, browser(HEADLESS_SHELL), is_root=True)[-1] == "--no-sandbox"
+    assert herd_args(config, browser(FIREFOX), is_root=True) == []
+
+
+def refusal(wanted: Capabilities, family: Family = CHROME) -> str:
+    with pytest.raises(InvalidArgument) as caught:
+        ask(wanted, family=family)
+    return caught.value.message
+
+
+@ANY
+def test_a_client_names_no_program_browser_or_path_of_this_machine(family: Family) -> None:
+    for option in ("binary", *family.forbidden_options):
+        assert repr(option) in refusal({family.options: {option: "/bin/sh"}}, family)
+
+
+@ANY
+@pytest.mark.parametrize("form", ["--{}=/etc", "-{}", "{}", " --{} =x"])
+def test_a_client_gives_no_argument_with_a_program_or_path_of_this_machine(family: Family, form: str) -> None:
+    for name in (*family.forbidden_args, family.forbidden_args[0].upper()):
+        arg = form.format(name)
+
+        assert arg in refusal({family.options: {"args": ["--fine", arg]}}, family)
+
+
+@pytest.mark.parametrize(
+    ("family", "arg"),
+    [
+        (CHROME, "--user-data-dir=/home/somebody"),
+        (CHROME, "renderer-cmd-prefix=/bin/sh -c"),
+        (HEADLESS_SHELL, "--log-file=/etc/passwd"),
+        (HEADLESS_SHELL, "--remote-debugging-address=0.0.0.0"),
+        (FIREFOX, "-profile"),
+        (FIREFOX, "-P"),
+        (WEBKIT, "--cookies-file=/etc/passwd"),
+    ],
+)
+def test_what_would_reach_out_of_the_session_is_refused(family: Family, arg: str) -> None:
+    assert "this machine" in refusal({family.options: {"args": [arg]}}, family)
+
+
+def test_a_variable_for_firefox_could_load_a_library_and_is_refused() -> None:
+    assert "'env'" in refusal({"moz:firefoxOptions": {"env": {"LD_PRELOAD": "x.so"}}}, FIREFOX)
 
 
 @pytest.mark.parametrize(
@@ -134,3 +195,70 @@ def test_arguments_that_are_no_list_of_strings_are_refused_in_words(args: Any) -
 
 def test_arguments_that_are_null_are_none() -> None:
     assert args_of({"goog:chromeOptions": {"args": None}}) == args_of({})
+
+
+# Plain wishes
+
+
+def plain(wanted: Capabilities, *, family: Family = CHROME) -> bool:
+    return is_plain(wanted, browser=browser(family), args=["--no-sandbox"], headless=True)
+
+
+def test_what_stock_clients_send_without_being_asked_is_plain() -> None:
+    sent = [
+        {},
+        webdriver.ChromeOptions().to_capabilities(),
+        {"browserName": "chrome", "goog:chromeOptions": {"args": [], "extensions": []}},
+        {"browserName": "chromium", "browserVersion": "stable", "platformName": "any"},
+    ]
+
+    assert [plain(wanted) for wanted in sent] == [True] * len(sent)
+
+
+def test_a_stock_clients_firefox_is_plain_too() -> None:
+    assert plain({"browserName": "firefox", "moz:firefoxOptions": {}}, family=FIREFOX)
+
+
+def test_what_is_meant_for_the_herd_leaves_a_wish_plain() -> None:
+    assert plain({"se:name": "a test", "remuda:options": {"build": "7"}, "selenoid:options": {"name": "x"}})
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        {"pageLoadStrategy": "normal", "acceptInsecureCerts": False, "proxy": {}},
+        {"unhandledPromptBehavior": "dismiss and notify", "strictFileInteractability": False},
+        {"timeouts": {"implicit": 0, "pageLoad": 300_000, "script": 30_000}},
+        {"timeouts": {}, "webSocketUrl": False, "setWindowRect": True},
+        with_args("--headless=new", "--no-sandbox"),
+        {"goog:chromeOptions": {"prefs": {}, "excludeSwitches": [], "localState": None}},
+    ],
+)
+def test_what_a_browser_does_anyway_leaves_a_wish_plain(wanted: Capabilities) -> None:
+    assert plain(wanted)
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        with_args("--window-size=800,600"),
+        with_args("--headless"),
+        with_args("--user-data-dir=/tmp/x"),
+        {"goog:chromeOptions": {"binary": "/bin/sh"}},
+        {"goog:chromeOptions": {"prefs": {"a": 1}}},
+        {"goog:chromeOptions": "nonsense"},
+        {"goog:loggingPrefs": {"browser": "ALL"}},
+        {"moz:firefoxOptions": {}},
+        {"acceptInsecureCerts": True},
+        {"pageLoadStrategy": "eager"},
+        {"proxy": {"proxyType": "direct"}},
+        {"timeouts": {"implicit": 5}},
+        {"timeouts": {"unknown": 0}},
+        {"unhandledPromptBehavior": "accept"},
+        {"unhandledPromptBehavior": {"alert": "accept"}},
+        {"webSocketUrl": True},
+        {"se:downloadsEnabled": True},
+    ],
+)
+def test_any_other_wish_is_not_plain(wanted: Capabilities) -> None:
+    assert not plain(wanted)

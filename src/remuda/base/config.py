@@ -43,12 +43,16 @@ class Config:
     prefix: str = _option("", "Put before every Redis key, so that several fleets can share one Redis.")
     slots: Count = _option(0, "WebDriver sessions that run at the same time; 0 means one per CPU core.")
     warm: Count = _option(
-        1, "Nodes kept waiting with their driver started, so that a session starts at once."
+        0, "Browsers kept waiting, started, for sessions with default capabilities; each takes its memory."
     )
     insecure: bool = _option(False, "Listen beyond loopback although anybody there may then use the herd.")
     allow_origins: str = _option("", "Web origins that may talk to the front door, separated by commas.")
     chromium: str = _option("", "Chromium or Chrome to run; by default the one that is found.")
     chromedriver: str = _option("", "ChromeDriver to run; by default the one that is found.")
+    headless_shell: str = _option("", "Headless shell of Chromium to run; by default the one that is found.")
+    firefox: str = _option("", "Firefox to run; by default the one that is found.")
+    geckodriver: str = _option("", "geckodriver to run; by default the one that is found.")
+    webkit: str = _option("", "MiniBrowser of WebKitGTK to run; by default the one that is found.")
     chromium_args: str = _option("", "More arguments for every Chromium, separated by spaces.")
     headless: bool = _option(True, "Run browsers without a window unless the client says otherwise.")
     gc_interval: Interval = _option(60, "Seconds between two sweeps of what the dead left behind.")

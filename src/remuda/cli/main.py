@@ -28,7 +28,7 @@ Port = Annotated[
 Data = Annotated[Path | None, typer.Option("--data", help="Directory for all state (default ./.remuda).")]
 Redis = Annotated[str | None, typer.Option("--redis", help="Redis to use instead of the embedded one.")]
 Slots = Annotated[int | None, typer.Option("--slots", help="Sessions at the same time (default: CPU cores).")]
-Warm = Annotated[int | None, typer.Option("--warm", help="Nodes kept waiting with a started driver.")]
+Warm = Annotated[int | None, typer.Option("--warm", help="Browsers kept waiting, started.")]
 Insecure = Annotated[bool | None, typer.Option("--insecure", help="Listen beyond loopback without a token.")]
 ConfigFile = Annotated[Path | None, typer.Option("--config", help="Config file (default ./remuda.toml).")]
 Verbose = Annotated[int, typer.Option("--verbose", "-v", count=True, help="Log more; twice for everything.")]

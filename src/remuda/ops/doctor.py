@@ -87,11 +87,7 @@ def judge_python(version: tuple[int, ...]) -> Check:
 
 def look_at_browsers(config: Config) -> list[Check]:
     """What WebDriver sessions can have, and what stands in the way of more."""
-    survey = survey_browsers(
-        chromium=Path(config.chromium) if config.chromium else None,
-        chromedriver=Path(config.chromedriver) if config.chromedriver else None,
-    )
-    return judge_browsers(survey)
+    return judge_browsers(survey_browsers(config))
 
 
 def judge_browsers(survey: Survey) -> list[Check]:

@@ -4,15 +4,17 @@ everything that it started."""
 import asyncio
 import http.client
 import os
-import re
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
+import psutil
 
 from remuda.base.errors import DriverUnavailable
 from remuda.base.ids import NodeId
@@ -26,59 +28,99 @@ from remuda.base.processes import (
 )
 from remuda.fleet.relay import Address
 from remuda.grid.browsers import Browser
+from remuda.grid.capabilities import Capabilities
+from remuda.grid.node.display import Display
 from remuda.grid.node.leftovers import MARK
 
-_STARTED = re.compile(rb"started successfully on port (\d+)")
 KILL_TIMEOUT = 10.0
+START_ATTEMPTS = 3
+LOOK_EVERY = 0.005
 
 log = get_logger(__name__)
 
 
 class Driver:
-    """A running ChromeDriver on a port of its own choice."""
+    """A running driver on a port of its own."""
 
     def __init__(self, node: NodeId, browser: Browser) -> None:
         self.browser = browser
         self._node = node
         # A short path: Chromium puts a socket in here, and those have at most 107 characters.
         self.directory = Path(tempfile.gettempdir()) / node
-        """The node's own files; they go with the driver."""
         self.directory.mkdir(mode=0o700)
         self._log = self.directory / "driver.log"
         self._process: subprocess.Popen[bytes] | None = None
+        self._display: Display | None = None
+        self._early: tuple[str, Capabilities] | None = None
+        self._watch: asyncio.Task[None] | None = None
+        self.on_open: Callable[[], None] = lambda: None
+        """Called once the session's browser is there."""
         self.address = Address("127.0.0.1", 0)
+        self.bidi_address = self.address
+        """Where WebSockets go: to the driver, or to a browser that speaks WebDriver BiDi itself."""
 
     # Its life
 
     async def start(self, *, timeout: float) -> None:
         """Starts the driver and waits until it listens."""
         adopt_orphans()
+        environ = self._environ()
+        if self.browser.family.needs_display and not environ.get("DISPLAY"):
+            self._display = await Display.start(environ, timeout=timeout)
+            environ["DISPLAY"] = self._display.name
+        try:
+            async with asyncio.timeout(timeout):
+                port = await self._start(environ)
+        except TimeoutError:
+            raise DriverUnavailable(
+                f"The driver does not listen after {timeout:g} s: {self.tail()}"
+            ) from None
+        self.address = self.bidi_address = Address("127.0.0.1", port)
+
+    def _environ(self) -> dict[str, str]:
+        private = {name: str(self.directory) for name in self.browser.family.private}
+        return {**os.environ, **private, MARK: self._node}
+
+    async def _start(self, environ: dict[str, str]) -> int:
+        # More than once: a port that was free when it was chosen may have been taken meanwhile.
+        for _ in range(START_ATTEMPTS):
+            self._process = self._spawn(environ)
+            if (port := await self._await_port(self._process)) is not None:
+                return port
+        raise DriverUnavailable(f"The driver ended at once: {self.tail()}")
+
+    def _spawn(self, environ: dict[str, str]) -> subprocess.Popen[bytes]:
+        values = {"port": _free_port(), "directory": self.directory}
+        args = [arg.format_map(values) for arg in self.browser.family.driver_args]
         try:
             with self._log.open("wb") as output:
-                self._process = subprocess.Popen(
-                    [str(self.browser.driver), "--port=0", "--log-level=WARNING"],
+                return subprocess.Popen(
+                    [str(self.browser.driver), *args],
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=output,
-                    env={**os.environ, "TMPDIR": str(self.directory), MARK: self._node},
+                    env=environ,
                     start_new_session=True,
                     preexec_fn=die_with_parent(signal.SIGKILL),
                 )
         except OSError as error:
             raise DriverUnavailable(f"{self.browser.driver} cannot be started: {error}") from error
-        self.address = Address("127.0.0.1", await self._await_port(self._process, timeout=timeout))
 
-    async def _await_port(self, process: subprocess.Popen[bytes], *, timeout: float) -> int:
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + timeout
-        while loop.time() < deadline:
-            if match := _STARTED.search(self._log.read_bytes()):
-                return int(match[1])
-            if process.poll() is not None:
-                raise DriverUnavailable(f"The driver ended at once: {self.tail()}")
+    async def _await_port(self, process: subprocess.Popen[bytes]) -> int | None:
+        """The port on which the driver listens; None when it ended instead."""
+        while process.poll() is None:
+            if (port := self._port(process)) is not None:
+                return port
             # A file, not a pipe, so that a driver that talks can never block; hence this look every 5 ms.
-            await asyncio.sleep(0.005)
-        raise DriverUnavailable(f"The driver does not listen after {timeout:g} s: {self.tail()}")
+            await asyncio.sleep(LOOK_EVERY)
+        return None
+
+    def _port(self, process: subprocess.Popen[bytes]) -> int | None:
+        line = self.browser.family.port_line
+        if line is None:
+            return _listening_port(process.pid)
+        match = line.search(self._log.read_bytes())
+        return int(match[1]) if match else None
 
     async def ended(self) -> int:
         """Waits until the driver has ended by itself; its exit status."""
@@ -106,9 +148,13 @@ class Driver:
 
     async def stop(self) -> None:
         """Ends the driver, its browser and whatever they started, and removes their files."""
+        if self._watch is not None:
+            self._watch.cancel()
         await asyncio.shield(asyncio.to_thread(self._stop))
 
     def _stop(self) -> None:
+        if self._display is not None:
+            self._display.stop()
         # Killed, not asked: the profile is thrown away, so there is nothing to save, and the next waits.
         if not kill_descendants(KILL_TIMEOUT):
             log.error("browser does not die", node=self._node)
@@ -128,16 +174,65 @@ class Driver:
                 f"The driver does not answer: {str(error) or type(error).__name__}"
             ) from error
 
-    async def new_session(self, request: dict[str, Any], *, timeout: float) -> tuple[str, dict[str, Any]]:
+    async def new_session(self, request: Capabilities, *, timeout: float) -> tuple[str, Capabilities]:
         """The driver's session id and capabilities; DriverUnavailable with its own words when it refuses."""
+        session = await self._new_session(request, timeout=timeout)
+        self.on_open()
+        return session
+
+    async def _new_session(self, request: Capabilities, *, timeout: float) -> tuple[str, Capabilities]:
         status, body = await self.call("POST", "/session", msgspec.json.encode(request), timeout=timeout)
         try:
             value = msgspec.json.decode(body)["value"]
             if status == 200:
+                self._find_bidi(value["capabilities"])
                 return value["sessionId"], value["capabilities"]
             raise DriverUnavailable(value["message"])
         except (msgspec.DecodeError, KeyError, TypeError) as error:
             raise DriverUnavailable(f"The driver's answer makes no sense: {body[:200]!r}") from error
+
+    def _find_bidi(self, actual: Capabilities) -> None:
+        port = urlsplit(str(actual.get("webSocketUrl", ""))).port
+        if port is not None:
+            self.bidi_address = Address("127.0.0.1", port)
+
+    # A browser before its session
+
+    async def open_early(self, request: Capabilities, *, timeout: float) -> None:
+        """Starts a browser for a session to come."""
+        self._early = await self._new_session(request, timeout=timeout)
+        pid = self._early[1].get(self.browser.family.process_id)
+        if pid is not None:
+            self._watch = asyncio.create_task(self._fall_with_browser(pid), name="watch early browser")
+
+    async def _fall_with_browser(self, pid: int) -> None:
+        # A driver without its early browser is good for nothing; those who wait for its end replace both.
+        await self.browser_ended(pid)
+        if self._process is not None:
+            self._process.kill()
+
+    def take_early(self) -> tuple[str, Capabilities] | None:
+        """What `new_session` would give, of the browser that was started early; only once."""
+        session, self._early = self._early, None
+        if self._watch is not None:
+            self._watch.cancel()
+        if session is not None:
+            self.on_open()
+        return session
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port: int = server.getsockname()[1]
+        return port
+
+
+def _listening_port(pid: int) -> int | None:
+    try:
+        connections = psutil.Process(pid).net_connections("tcp4")
+    except psutil.NoSuchProcess:
+        return None
+    return next((each.laddr.port for each in connections if each.status == psutil.CONN_LISTEN), None)
 
 
 def _call(address: Address, method: str, path: str, body: bytes, timeout: float) -> tuple[int, bytes]:

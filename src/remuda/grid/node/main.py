@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 import socket
+from contextlib import suppress
 
 import uvloop
 
@@ -16,30 +17,39 @@ from remuda.grid.browsers import Browser
 from remuda.grid.node.ending import Ending
 from remuda.grid.node.leftovers import node_name
 from remuda.grid.node.node import Node
+from remuda.grid.node.payload import herd_args
 from remuda.store import Store
 
 log = get_logger(__name__)
 
 
-def run_node(config: Config, browser: Browser, control: socket.socket) -> int:
+# What a node says to its orchestrator: that it waits for a session, and that its session has a browser.
+WARM = b"w"
+OPEN = b"o"
+
+
+def run_node(config: Config, browser: Browser, control: socket.socket, *, with_browser: bool) -> int:
     """The whole life of a node that gets its session over a socket; its exit status."""
     configure_logs(level=config.log_level, form=config.log_format, role="node", pid=os.getpid())
     try:
-        uvloop.run(_live(config, browser, control))
+        uvloop.run(_live(config, browser, control, with_browser=with_browser))
     except RemudaError as error:
         log.error("node failed", reason=error.message)
         return 1
     return 0
 
 
-async def _live(config: Config, browser: Browser, control: socket.socket) -> None:
+async def _live(config: Config, browser: Browser, control: socket.socket, *, with_browser: bool) -> None:
     name = node_name()
+    args = herd_args(config, browser, is_root=os.geteuid() == 0)
+    control.setblocking(False)
     async with Store(config.redis, prefix=config.prefix, name=name) as store:
-        node = Node(store, name, browser, args=_args(config), headless=config.headless)
+        node = Node(store, name, browser, args=args, headless=config.headless)
         leave = asyncio.Event()
         _heed_signals(node, leave)
         try:
-            await node.warm_up()
+            await node.warm_up(with_browser=with_browser, on_open=lambda: _say(control, OPEN))
+            _say(control, WARM)
             session = await _await_session(control, leave, node)
         except BaseException:
             await node.discard()
@@ -50,9 +60,10 @@ async def _live(config: Config, browser: Browser, control: socket.socket) -> Non
             await node.hold(session)
 
 
-def _args(config: Config) -> list[str]:
-    # Chromium refuses to run its sandbox as root.
-    return [*config.chromium_args.split(), *(["--no-sandbox"] if os.geteuid() == 0 else [])]
+def _say(control: socket.socket, what: bytes) -> None:
+    # The orchestrator may be gone; the session stays.
+    with suppress(OSError):
+        control.send(what)
 
 
 def _heed_signals(node: Node, leave: asyncio.Event) -> None:
@@ -70,7 +81,6 @@ def _heed_signals(node: Node, leave: asyncio.Event) -> None:
 async def _await_session(control: socket.socket, leave: asyncio.Event, node: Node) -> SessionId | None:
     """The session that the orchestrator sends; None when it or the driver goes away, or the node shall,
     before that."""
-    control.setblocking(False)
     message = asyncio.ensure_future(asyncio.get_running_loop().sock_recv(control, 64))
     leaving = [asyncio.ensure_future(leave.wait()), asyncio.ensure_future(node.driver_ended())]
     try:

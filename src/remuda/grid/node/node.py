@@ -1,7 +1,7 @@
 """A node's work: keep a driver warm, take one session, serve it, and end it properly."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -72,9 +72,15 @@ class Node:
 
     # Its life
 
-    async def warm_up(self) -> None:
-        """Starts the driver, so that a session only has to wait for its browser."""
+    async def warm_up(
+        self, *, with_browser: bool = False, on_open: Callable[[], None] = lambda: None
+    ) -> None:
+        """Starts the driver, so that a session only has to wait for its browser, or for nothing at all if
+        that is started too; calls back once the session has it."""
+        self._driver.on_open = on_open
         await self._driver.start(timeout=DEFAULTS["driverStartup"])
+        if with_browser:
+            await self._driver.open_early(self._request([{}]), timeout=DEFAULTS["nodeStartup"])
 
     async def driver_ended(self) -> None:
         """Waits until the driver has ended by itself, whereupon the node is good for nothing."""
@@ -114,16 +120,18 @@ class Node:
                 write_log(transaction, session, code)
         self._heart.keep(node_beat(session))
         limit = (await self._timeouts.read())["nodeStartup"]
-        inner_id, actual = await self._driver.new_session(self._request(await requested), timeout=limit)
+        wanted = await requested
+        inner_id, actual = self._driver.take_early() or await self._driver.new_session(
+            self._request(wanted), timeout=limit
+        )
         self._devtools = _debugger_address(actual)
-        self._browser_pid = actual.get("goog:processID")
+        self._browser_pid = actual.get(self._browser.family.process_id)
         await self._listen(inner_id, actual)
 
     def _request(self, wanted: list[dict[str, Any]]) -> dict[str, Any]:
         return driver_request(
             self._prepare(self._match(wanted)),
-            browser=self._browser.name,
-            binary=str(self._browser.binary),
+            browser=self._browser,
             args=self._args,
             headless=self._headless,
         )

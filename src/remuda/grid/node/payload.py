@@ -3,74 +3,104 @@
 from collections.abc import Sequence
 from typing import Any
 
+from remuda.base.config import Config
 from remuda.base.errors import InvalidArgument
+from remuda.grid.browsers import Browser, Family
 from remuda.grid.capabilities import Capabilities, kind_of
 
 # Meant for the grid; a driver refuses extension capabilities that it does not know.
 _OURS = ("se:", "remuda:", "selenoid:", "moon:", "webgrid:")
 # Matched by the grid already, in words that the driver may not understand ("chromium", "any", "156").
-_MATCHED = ("browserVersion", "platformName")
+_MATCHED = ("browserName", "browserVersion", "platformName")
+# Meant for the grid too, but a browser must be started for it.
+_SPECIAL = ("se:downloadsEnabled",)
 
-# What names a program, a browser or a path of this machine is not for clients to say.
-_FORBIDDEN_OPTIONS = ("binary", "debuggerAddress", "minidumpPath")
-_FORBIDDEN_ARGS = (
-    "browser-subprocess-path",
-    "gpu-launcher",
-    "ppapi-plugin-launcher",
-    "renderer-cmd-prefix",
-    "utility-cmd-prefix",
-)
+# What a driver does unasked, and clients like to say all the same (W3C WebDriver 7).
+_DEFAULTS: Capabilities = {
+    "acceptInsecureCerts": False,
+    "pageLoadStrategy": "normal",
+    "proxy": {},
+    "setWindowRect": True,
+    "strictFileInteractability": False,
+    "unhandledPromptBehavior": "dismiss and notify",
+    "webSocketUrl": False,
+}
+_DEFAULT_TIMEOUTS = {"implicit": 0, "pageLoad": 300_000, "script": 30_000}
 
-# No first-run pages, and no talk with the browser's maker: it slows starts and spoils archives.
-QUIET_ARGS = (
-    "--no-first-run",
-    "--no-default-browser-check",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--disable-quic",
-)
+
+def herd_args(config: Config, browser: Browser, *, is_root: bool) -> list[str]:
+    """The arguments that this herd's browsers get beyond those of their family."""
+    if not browser.family.is_chromium:
+        return []
+    # Chromium refuses to run its sandbox as root.
+    return [*config.chromium_args.split(), *(["--no-sandbox"] if is_root else [])]
 
 
 def driver_request(
-    wanted: Capabilities, *, browser: str, binary: str, args: Sequence[str], headless: bool
+    wanted: Capabilities, *, browser: Browser, args: Sequence[str], headless: bool
 ) -> dict[str, Any]:
-    """The body of the driver's own New Session request."""
+    """The body of the driver's own New Session request; InvalidArgument for what clients may not say."""
+    family = browser.family
     kept = {
         name: value
         for name, value in wanted.items()
-        if not name.startswith(_OURS) and name not in _MATCHED and name != "goog:chromeOptions"
+        if not name.startswith(_OURS) and name not in (*_MATCHED, family.options)
     }
-    options = _options(wanted.get("goog:chromeOptions", {}))
-    given = _args(options.get("args"))
-    options["args"] = [
-        *given,
-        *(arg for arg in _herd_args(args, headless=headless) if not _is_given(arg, given)),
-    ]
-    options["binary"] = binary
-    return {"capabilities": {"alwaysMatch": {**kept, "browserName": browser, "goog:chromeOptions": options}}}
+    options = _options(family, wanted.get(family.options, {}))
+    given = _args(family, options.get("args"))
+    added = [*family.args, *(family.headless_args if headless else ()), *args]
+    options["args"] = [*given, *(arg for arg in added if not _is_given(arg, given))]
+    options["binary"] = str(browser.binary)
+    return {"capabilities": {"alwaysMatch": {**kept, "browserName": browser.name, family.options: options}}}
 
 
-def _options(given: Any) -> dict[str, Any]:
+def is_plain(wanted: Capabilities, *, browser: Browser, args: Sequence[str], headless: bool) -> bool:
+    """Whether a browser that was started for nobody in particular is just what the client wants."""
+    if any(wanted.get(name) for name in _SPECIAL):
+        return False
+    try:
+        asked = driver_request(_without_defaults(wanted), browser=browser, args=args, headless=headless)
+    except InvalidArgument:
+        return False
+    unasked = driver_request({}, browser=browser, args=args, headless=headless)
+    return _shape(asked, browser.family) == _shape(unasked, browser.family)
+
+
+def _without_defaults(wanted: Capabilities) -> Capabilities:
+    return {name: value for name, value in wanted.items() if not _is_default(name, value)}
+
+
+def _is_default(name: str, value: Any) -> bool:
+    if name == "timeouts" and isinstance(value, dict):
+        return value.items() <= _DEFAULT_TIMEOUTS.items()
+    return name in _DEFAULTS and value == _DEFAULTS[name]
+
+
+def _shape(request: dict[str, Any], family: Family) -> Capabilities:
+    """A request without what makes no difference: empty options, and the order of arguments."""
+    always = request["capabilities"]["alwaysMatch"]
+    options = {name: value for name, value in always[family.options].items() if value not in (None, [], {})}
+    return {**always, family.options: {**options, "args": set(options["args"])}}
+
+
+def _options(family: Family, given: Any) -> dict[str, Any]:
     if not isinstance(given, dict):
-        raise InvalidArgument(f"'goog:chromeOptions' must be an object, not {kind_of(given)}")
-    if forbidden := [name for name in _FORBIDDEN_OPTIONS if name in given]:
-        raise InvalidArgument(f"{forbidden[0]!r} in goog:chromeOptions belongs to this machine; leave it out")
+        raise InvalidArgument(f"{family.options!r} must be an object, not {kind_of(given)}")
+    if forbidden := [name for name in family.forbidden_options if name in given]:
+        raise InvalidArgument(f"{forbidden[0]!r} in {family.options} belongs to this machine; leave it out")
     return dict(given)
 
 
-def _args(given: Any) -> list[str]:
+def _args(family: Family, given: Any) -> list[str]:
     args = [] if given is None else given
     if not isinstance(args, list) or not all(isinstance(arg, str) for arg in args):
-        raise InvalidArgument("'args' in goog:chromeOptions must be a list of strings")
+        raise InvalidArgument(f"'args' in {family.options} must be a list of strings")
     for arg in args:
-        if _name(arg) in _FORBIDDEN_ARGS:
-            raise InvalidArgument(f"The argument {arg!r} would start a program of this machine; leave it out")
+        if _name(arg) in family.forbidden_args:
+            raise InvalidArgument(
+                f"The argument {arg!r} names a program, a port or a path of this machine; leave it out"
+            )
     return args
-
-
-def _herd_args(args: Sequence[str], *, headless: bool) -> list[str]:
-    return [*QUIET_ARGS, *(["--headless=new"] if headless else []), *args]
 
 
 def _is_given(arg: str, given: Sequence[str]) -> bool:
@@ -80,4 +110,5 @@ def _is_given(arg: str, given: Sequence[str]) -> bool:
 
 
 def _name(arg: str) -> str:
-    return arg.lstrip("-").partition("=")[0].lower()
+    # With blanks, too, the browser or its driver would take it.
+    return arg.strip().lstrip("-").partition("=")[0].strip().lower()

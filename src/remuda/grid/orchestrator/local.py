@@ -1,81 +1,59 @@
-"""Nodes as processes of this machine, born in a nursery; some are kept warm, with their driver running."""
+"""Nodes as processes of this machine, born in a nursery; some are kept warm, with their driver running or
+even their browser."""
 
 import asyncio
 import os
 import platform
-import signal
-import socket
-import subprocess
-import sys
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
-
-import msgspec
 
 from remuda.base.config import Config
 from remuda.base.errors import DriverUnavailable, Misconfigured
 from remuda.base.ids import SessionId
 from remuda.base.log import get_logger
-from remuda.base.processes import until_readable
-from remuda.fleet.lifeline import Lifeline
 from remuda.grid.browsers import Browser, survey_browsers
-from remuda.grid.capabilities import Offer, first_match
+from remuda.grid.capabilities import Capabilities, Offer, first_match
 from remuda.grid.node.leftovers import clear_orphans
-from remuda.grid.orchestrator.nursery import Birth
+from remuda.grid.node.payload import herd_args, is_plain
+from remuda.grid.orchestrator.births import Births, NodeProcess
 from remuda.grid.orchestrator.provisioner import OnGone
 
 log = get_logger(__name__)
 
-BIRTH_TIMEOUT = 10.0
-END_GRACE = 10.0
+# Nodes that wait with no more than their driver: those can serve any wish.
+WARM_DRIVERS = 1
 # A driver that does not start must not have us fork without a pause.
 REPLACE_AFTER = 2.0
+# Whoever waits for a browser goes first, but where somebody always does, nothing would ever be warm.
+REFILL_PATIENCE = 2.0
 
 
-class NodeProcess:
-    """A node as its orchestrator sees it: a process to send a session to, and to hear the end of."""
+def choose(wanted: list[Capabilities], browsers: Sequence[Browser]) -> tuple[Capabilities, Browser] | None:
+    """The first wish that a browser satisfies, with that browser."""
+    # By name and version: a Chromium and its headless shell have the same version.
+    by_offer = {_offer(browser): browser for browser in reversed(browsers)}
+    match = first_match(wanted, [_offer(browser) for browser in browsers])
+    return None if match is None else (match[0], by_offer[match[1]])
 
-    def __init__(self, browser: Browser, pid: int, pidfd: int, control: socket.socket) -> None:
-        self.browser = browser
-        self.pid = pid
-        self.session: SessionId | None = None
-        self._pidfd = pidfd
-        self._control = control
-        self.gone = asyncio.Event()
 
-    async def watch(self) -> None:
-        """Waits for its end, and sets `gone` then."""
-        await until_readable(self._pidfd)
-        os.close(self._pidfd)
-        self._control.close()
-        self.gone.set()
+def pick(warm: Iterable[NodeProcess], browser: Browser, *, plain: bool) -> NodeProcess | None:
+    """The warm node to use; one whose browser runs already only for a plain wish."""
+    able = [
+        node
+        for node in warm
+        if node.browser == browser and (not node.with_browser or (plain and node.warm.is_set()))
+    ]
+    return max(able, key=lambda node: node.with_browser, default=None)
 
-    def assign(self, session: SessionId) -> None:
-        """Hands it a session; DriverUnavailable when it has just died."""
-        self.session = session
-        try:
-            self._control.send(session.encode())
-        except OSError as error:
-            raise DriverUnavailable(f"The node died before it got its session: {error}") from error
 
-    async def end(self) -> None:
-        """Asks it to leave, and makes it leave if it does not."""
-        self._signal(signal.SIGTERM)
-        try:
-            async with asyncio.timeout(END_GRACE):
-                await self.gone.wait()
-        except TimeoutError:
-            log.warning("node killed", pid=self.pid, session=self.session)
-            self._signal(signal.SIGKILL)
-            await self.gone.wait()
-        await asyncio.to_thread(clear_orphans)
-
-    def _signal(self, signum: signal.Signals) -> None:
-        # It may have died just now, without our having heard of it yet.
-        with suppress(ProcessLookupError):
-            if not self.gone.is_set():
-                signal.pidfd_send_signal(self._pidfd, signum)
+def next_to_warm(warm: Iterable[NodeProcess], *, browsers: int) -> bool | None:
+    """Whether the next node to warm gets a browser; None when all are there. Drivers are first: any wish
+    can be granted with those, and they cost little."""
+    has_browser = [node.with_browser for node in warm]
+    if has_browser.count(False) < WARM_DRIVERS:
+        return False
+    return True if has_browser.count(True) < browsers else None
 
 
 class LocalProvisioner:
@@ -85,14 +63,11 @@ class LocalProvisioner:
 
     def __init__(self, config: Config, *, redis_url: str) -> None:
         self._config = config
-        self._redis_url = redis_url
+        self._births = Births(config, redis_url=redis_url)
         self._browsers: list[Browser] = []
         self._warm: list[NodeProcess] = []
-        self._warming = 0
         self._nodes: set[NodeProcess] = set()
-        self._orders: socket.socket | None = None
-        self._nursery: subprocess.Popen[bytes] | None = None
-        self._one_birth_at_a_time = asyncio.Lock()
+        self._is_refilling = False
         self._is_stopping = False
         self._watchers: set[asyncio.Task[None]] = set()
         self._on_gone: OnGone = lambda session: None
@@ -101,125 +76,83 @@ class LocalProvisioner:
 
     async def start(self, on_gone: OnGone) -> list[Offer]:
         self._on_gone = on_gone
-        found = await asyncio.to_thread(
-            survey_browsers,
-            chromium=_path(self._config.chromium),
-            chromedriver=_path(self._config.chromedriver),
-        )
+        found = await asyncio.to_thread(survey_browsers, self._config)
         if not found.browsers:
             problems = "; ".join(f"{each.subject}: {each.problem}" for each in found.findings)
             raise Misconfigured(f"There is no browser to run ({problems}). `remuda doctor` says what to do")
         self._browsers = list(found.browsers)
         await asyncio.to_thread(clear_orphans)
-        self._start_nursery()
+        self._births.start()
         self._refill()
-        return [Offer(each.name, each.version, _platform()) for each in self._browsers]
-
-    def _start_nursery(self) -> None:
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        lifeline = Lifeline.from_environ()
-        inherited = (theirs.fileno(), *([lifeline.descriptor] if lifeline else []))
-        self._nursery = subprocess.Popen(
-            [sys.executable, "-m", "remuda.grid.orchestrator.nursery", str(theirs.fileno())],
-            stdin=subprocess.DEVNULL,
-            env={**os.environ, **self._config.environ(), "REMUDA_REDIS": self._redis_url},
-            pass_fds=inherited,
-            start_new_session=True,
-        )
-        theirs.close()
-        ours.setblocking(False)
-        self._orders = ours
+        return [_offer(browser) for browser in self._browsers]
 
     async def stop(self) -> None:
         self._is_stopping = True
         await asyncio.gather(*(node.end() for node in list(self._nodes)))
         for watcher in list(self._watchers):
             watcher.cancel()
-        await self._end_nursery(grace=END_GRACE)
-
-    async def _end_nursery(self, *, grace: float) -> None:
-        if self._orders is None or self._nursery is None:
-            return
-        self._orders.close()
-        try:
-            await asyncio.to_thread(self._nursery.wait, grace)
-        except subprocess.TimeoutExpired:
-            self._nursery.kill()
-            await asyncio.to_thread(self._nursery.wait)
+        await self._births.stop()
 
     # Nodes
 
     async def provision(self, session: SessionId, wanted: list[dict[str, Any]]) -> None:
-        match = first_match(wanted, [Offer(each.name, each.version, _platform()) for each in self._browsers])
+        match = choose(wanted, self._browsers)
         if match is None:
             raise DriverUnavailable("No browser of this machine satisfies the capabilities")
-        browser = next(each for each in self._browsers if each.version == match[1].version)
-        node = self._take_warm(browser) or await self._bear(browser)
-        node.assign(session)
+        if not self._assign_warm(session, *match):
+            node = await self._bear(match[1], with_browser=False)
+            node.assign(session)
         self._refill()
 
-    def _take_warm(self, browser: Browser) -> NodeProcess | None:
-        node = next((each for each in self._warm if each.browser == browser), None)
-        if node is not None:
+    def _assign_warm(self, session: SessionId, wish: Capabilities, browser: Browser) -> bool:
+        """Gives the session to a warm node, if there is one for it."""
+        args = herd_args(self._config, browser, is_root=os.geteuid() == 0)
+        plain = is_plain(wish, browser=browser, args=args, headless=self._config.headless)
+        while (node := pick(self._warm, browser, plain=plain)) is not None:
             self._warm.remove(node)
-        return node
+            # One that has died just now is no reason to fail: the next is tried.
+            with suppress(DriverUnavailable):
+                node.assign(session)
+                return True
+        return False
 
     def _refill(self) -> None:
         """Brings the warm nodes up to their number, in the background."""
-        missing = 0 if self._is_stopping else self._config.warm - len(self._warm) - self._warming
-        for _ in range(missing):
-            self._warming += 1
-            self._spawn(self._add_warm(), "warm a node")
+        if not self._is_refilling and not self._is_stopping:
+            self._is_refilling = True
+            self._spawn(self._warm_nodes(), "warm nodes")
 
-    async def _add_warm(self) -> None:
+    async def _warm_nodes(self) -> None:
+        # One at a time: each that starts takes a core, and sessions have the first call on those.
         try:
-            self._warm.append(await self._bear(self._browsers[0]))
+            while not self._is_stopping:
+                await self._await_calm()
+                with_browser = next_to_warm(self._warm, browsers=self._config.warm)
+                if with_browser is None:
+                    return
+                node = await self._bear(self._browsers[0], with_browser=with_browser)
+                self._warm.append(node)
+                await node.warm.wait()
+                if node.gone.is_set():
+                    return  # Whoever watches it will have it replaced.
         except DriverUnavailable as error:
             log.warning("no warm node", reason=error.message)
+            self._spawn(self._replace(), "replace a warm node")
         finally:
-            self._warming -= 1
+            self._is_refilling = False
 
-    async def _bear(self, browser: Browser) -> NodeProcess:
-        async with self._one_birth_at_a_time:
-            try:
-                node = await self._ask_nursery(browser)
-            except OSError as error:  # A TimeoutError is one.
-                log.warning("nursery replaced", reason=str(error) or "no answer")
-                # Killed even if it only hangs: its late answer would be taken for that to the next request.
-                await self._end_nursery(grace=0)
-                self._start_nursery()
-                node = await self._ask_new_nursery(browser)
+    async def _await_calm(self) -> None:
+        """Waits until no client waits for its browser, though not for ever."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(REFILL_PATIENCE):
+                while starting := [node for node in self._nodes if node.is_starting]:
+                    await starting[0].opened.wait()
+
+    async def _bear(self, browser: Browser, *, with_browser: bool) -> NodeProcess:
+        node = await self._births.bear(browser, with_browser=with_browser)
         self._nodes.add(node)
         self._spawn(self._watch(node), f"watch node {node.pid}")
         return node
-
-    async def _ask_new_nursery(self, browser: Browser) -> NodeProcess:
-        try:
-            return await self._ask_nursery(browser)
-        except OSError as error:
-            raise DriverUnavailable(f"No nursery bears a node: {str(error) or 'no answer'}") from error
-
-    async def _ask_nursery(self, browser: Browser) -> NodeProcess:
-        ours, theirs = socket.socketpair()
-        assert self._orders is not None
-        birth = msgspec.json.encode(Birth.of(browser))
-        try:
-            async with asyncio.timeout(BIRTH_TIMEOUT):
-                socket.send_fds(self._orders, [birth], [theirs.fileno()])
-                pid, pidfd = await self._await_birth(self._orders)
-        except BaseException:
-            ours.close()  # Should the node be born all the same, it hears that nobody wants it.
-            raise
-        finally:
-            theirs.close()
-        return NodeProcess(browser, pid, pidfd, ours)
-
-    async def _await_birth(self, orders: socket.socket) -> tuple[int, int]:
-        await until_readable(orders.fileno())
-        message, descriptors, _, _ = socket.recv_fds(orders, 64, 1)
-        if not message:
-            raise OSError("it closed its socket")
-        return int(message), descriptors[0]
 
     async def _watch(self, node: NodeProcess) -> None:
         await node.watch()
@@ -248,8 +181,8 @@ class LocalProvisioner:
         task.add_done_callback(self._watchers.discard)
 
 
-def _path(text: str) -> Path | None:
-    return Path(text) if text else None
+def _offer(browser: Browser) -> Offer:
+    return Offer(browser.name, browser.version, _platform())
 
 
 def _platform() -> str:

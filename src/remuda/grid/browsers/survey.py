@@ -1,0 +1,165 @@
+"""Which browsers are on this machine and really usable. What is there but cannot be offered becomes a
+Finding, which says why and what to do.
+
+Everything here blocks, though not for long: on an event loop, call it in a thread.
+"""
+
+import os
+import shutil
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from remuda.base.config import Config
+from remuda.grid.browsers.families import FAMILIES, FIREFOX, Browser, Family
+from remuda.grid.browsers.programs import Program, bundled_geckodrivers, locate, probe_all, search
+
+# Searched after the PATH, which is short in services and cron jobs.
+USUAL_PLACES = (
+    "/usr/local/bin",
+    "/usr/bin",
+    "/usr/lib/chromium",
+    "/usr/lib/chromium-browser",
+    "/opt/google/chrome",
+    "/snap/bin",
+)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something that keeps a browser from being offered."""
+
+    subject: str
+    problem: str
+    advice: str
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What this machine has to offer, the preferred browser first, and what it has not."""
+
+    browsers: tuple[Browser, ...]
+    findings: tuple[Finding, ...]
+
+
+@dataclass(frozen=True)
+class _Found:
+    """The programs of a family, not asked for their version yet."""
+
+    family: Family
+    binaries: list[Path]
+    drivers: list[Path]
+
+    def questions(self) -> Iterator[tuple[Path, tuple[str, ...]]]:
+        for path in self.binaries:
+            yield path, self.family.version_command
+        for path in self.drivers if self.family.driver_version_command else ():
+            yield path, self.family.driver_version_command
+
+
+def find_browsers(config: Config | None = None) -> list[Browser]:
+    """The browsers that sessions can have."""
+    return list(survey_browsers(config).browsers)
+
+
+def survey_browsers(config: Config | None = None, *, places: Sequence[str] | None = None) -> Survey:
+    """All browsers and all obstacles; a path that the config names is used instead of a search."""
+    config = config or Config()
+    found = [_find(family, config, places) for family in FAMILIES.values()]
+    # All at once, and each once: ChromeDriver serves two families.
+    questions = list(dict.fromkeys(question for each in found for question in each.questions()))
+    answers = dict(zip(questions, probe_all(questions), strict=True))
+    surveys = [_judge(each, answers) for each in found]
+    return Survey(
+        tuple(browser for survey in surveys for browser in survey.browsers),
+        tuple(dict.fromkeys(finding for survey in surveys for finding in survey.findings)),
+    )
+
+
+def _find(family: Family, config: Config, places: Sequence[str] | None) -> _Found:
+    everywhere = places
+    if everywhere is None:
+        more = [str(place) for pattern in family.places for place in sorted(Path("/").glob(pattern))]
+        everywhere = [*os.environ.get("PATH", os.defpath).split(os.pathsep), *USUAL_PLACES, *more]
+    binary = getattr(config, family.option) if family.option else ""
+    driver = getattr(config, family.driver_option) if family.driver_option else ""
+    binaries = [locate(Path(binary))] if binary else search(family.commands, everywhere)
+    drivers = [locate(Path(driver))] if driver else search(family.driver_commands, everywhere)
+    if family is FIREFOX and places is None and not driver:
+        drivers += bundled_geckodrivers()
+    return _Found(family, binaries, drivers)
+
+
+def _judge(found: _Found, answers: dict[tuple[Path, tuple[str, ...]], Program]) -> Survey:
+    family = found.family
+    binaries = [answers[path, family.version_command] for path in found.binaries]
+    if family.driver_version_command:
+        drivers = [answers[path, family.driver_version_command] for path in found.drivers]
+    else:
+        drivers = [Program(path, version=binaries[0].version) for path in found.drivers if binaries]
+    if family.needs_display and binaries and drivers and not has_display():
+        problem = "needs a display, and there is neither one nor Xvfb to make one"
+        return Survey((), (Finding(family.title, problem, "apt-get install xvfb"),))
+    return match(family, binaries, drivers)
+
+
+def has_display() -> bool:
+    """Whether a browser that cannot do without a window finds a screen, or one can be made for it."""
+    return bool(os.environ.get("DISPLAY") or shutil.which("Xvfb"))
+
+
+def match(family: Family, binaries: Sequence[Program], drivers: Sequence[Program]) -> Survey:
+    """Give every binary the first driver that fits."""
+    browsers, findings = [], [_broken(program) for program in (*binaries, *drivers) if program.problem]
+    working = [driver for driver in drivers if driver.version]
+    for binary in _one_per_version(binaries):
+        driver = next((driver for driver in working if _fits(family, driver, binary)), None)
+        if driver is not None:
+            browsers.append(_browser(family, binary, driver))
+        elif family.advice or working:
+            findings.append(_driverless(family, binary, working))
+    if not binaries and family.advice:
+        findings.append(Finding(family.name, f"no {family.title} on this machine", family.advice))
+    return Survey(tuple(browsers), tuple(findings))
+
+
+def _fits(family: Family, driver: Program, binary: Program) -> bool:
+    return driver.major == binary.major or not family.is_driver_per_version
+
+
+def _one_per_version(programs: Iterable[Program]) -> Iterable[Program]:
+    # Debian's chromium is a script around a binary that is found too: the same version is the same browser.
+    chosen: dict[str, Program] = {}
+    for program in programs:
+        if program.version:
+            chosen.setdefault(program.version, program)
+    return chosen.values()
+
+
+def _browser(family: Family, binary: Program, driver: Program) -> Browser:
+    return Browser(
+        name=family.name,
+        version=binary.version,
+        binary=binary.path,
+        driver=driver.path,
+        driver_version=driver.version,
+        names=family.names,
+    )
+
+
+def _broken(program: Program) -> Finding:
+    return Finding(
+        subject=str(program.path),
+        problem=program.problem,
+        advice=f"try {program.path} --version, then reinstall it or name another one",
+    )
+
+
+def _driverless(family: Family, binary: Program, drivers: Sequence[Program]) -> Finding:
+    needed = f"{family.driver_title} {binary.major}" if family.is_driver_per_version else family.driver_title
+    others = ", ".join(f"{driver.path} is {driver.version}" for driver in drivers) or "there is none"
+    return Finding(
+        subject=str(binary.path),
+        problem=f"version {binary.version} needs a {needed}, but {others}",
+        advice=family.driver_advice,
+    )

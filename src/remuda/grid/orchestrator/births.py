@@ -1,0 +1,182 @@
+"""The orchestrator's side of the nursery and of the nodes that come from there."""
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+from contextlib import suppress
+
+import msgspec
+
+from remuda.base.config import Config
+from remuda.base.errors import DriverUnavailable
+from remuda.base.ids import SessionId
+from remuda.base.log import get_logger
+from remuda.base.processes import until_readable
+from remuda.fleet.lifeline import Lifeline
+from remuda.grid.browsers import Browser
+from remuda.grid.node.leftovers import clear_orphans
+from remuda.grid.node.main import OPEN, WARM
+from remuda.grid.orchestrator.nursery import Birth
+
+log = get_logger(__name__)
+
+BIRTH_TIMEOUT = 10.0
+END_GRACE = 10.0
+
+
+class NodeProcess:
+    """A node as its orchestrator sees it: a process to send a session to, and to hear the end of."""
+
+    def __init__(
+        self, browser: Browser, pid: int, pidfd: int, control: socket.socket, *, with_browser: bool
+    ) -> None:
+        self.browser = browser
+        self.with_browser = with_browser
+        self.pid = pid
+        self.session: SessionId | None = None
+        self._pidfd = pidfd
+        self._control = control
+        self.warm = asyncio.Event()
+        """Set once it waits for a session, or will never do so."""
+        self.opened = asyncio.Event()
+        """Set once its session has a browser, or will never have one."""
+        self.gone = asyncio.Event()
+
+    @property
+    def is_starting(self) -> bool:
+        """Whether a client is waiting for its browser."""
+        return self.session is not None and not self.opened.is_set()
+
+    async def watch(self) -> None:
+        """Listens to it until its end, and sets `gone` then."""
+        loop = asyncio.get_running_loop()
+        self._control.setblocking(False)
+        loop.add_reader(self._control, self._hear)
+        try:
+            await until_readable(self._pidfd)
+        finally:
+            loop.remove_reader(self._control)
+        os.close(self._pidfd)
+        self._control.close()
+        for event in (self.warm, self.opened, self.gone):
+            event.set()
+
+    def _hear(self) -> None:
+        try:
+            said = self._control.recv(64)
+        except OSError:
+            said = b""
+        if not said:
+            asyncio.get_running_loop().remove_reader(self._control)
+        if WARM in said:
+            self.warm.set()
+        if OPEN in said:
+            self.opened.set()
+
+    def assign(self, session: SessionId) -> None:
+        """Hands it a session; DriverUnavailable when it has just died."""
+        try:
+            self._control.send(session.encode())
+        except OSError as error:
+            raise DriverUnavailable(f"The node died before it got its session: {error}") from error
+        self.session = session
+
+    async def end(self) -> None:
+        """Asks it to leave, and makes it leave if it does not."""
+        self._signal(signal.SIGTERM)
+        try:
+            async with asyncio.timeout(END_GRACE):
+                await self.gone.wait()
+        except TimeoutError:
+            log.warning("node killed", pid=self.pid, session=self.session)
+            self._signal(signal.SIGKILL)
+            await self.gone.wait()
+        await asyncio.to_thread(clear_orphans)
+
+    def _signal(self, signum: signal.Signals) -> None:
+        # It may have died just now, without our having heard of it yet.
+        with suppress(ProcessLookupError):
+            if not self.gone.is_set():
+                signal.pidfd_send_signal(self._pidfd, signum)
+
+
+class Births:
+    """A nursery, which is replaced when it fails."""
+
+    def __init__(self, config: Config, *, redis_url: str) -> None:
+        self._config = config
+        self._redis_url = redis_url
+        self._orders: socket.socket | None = None
+        self._nursery: subprocess.Popen[bytes] | None = None
+        self._one_at_a_time = asyncio.Lock()
+
+    def start(self) -> None:
+        """Starts the nursery."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        lifeline = Lifeline.from_environ()
+        inherited = (theirs.fileno(), *([lifeline.descriptor] if lifeline else []))
+        self._nursery = subprocess.Popen(
+            [sys.executable, "-m", "remuda.grid.orchestrator.nursery", str(theirs.fileno())],
+            stdin=subprocess.DEVNULL,
+            env={**os.environ, **self._config.environ(), "REMUDA_REDIS": self._redis_url},
+            pass_fds=inherited,
+            start_new_session=True,
+        )
+        theirs.close()
+        ours.setblocking(False)
+        self._orders = ours
+
+    async def stop(self, *, grace: float = END_GRACE) -> None:
+        """Ends the nursery; its nodes live on."""
+        if self._orders is None or self._nursery is None:
+            return
+        self._orders.close()
+        try:
+            await asyncio.to_thread(self._nursery.wait, grace)
+        except subprocess.TimeoutExpired:
+            self._nursery.kill()
+            await asyncio.to_thread(self._nursery.wait)
+
+    async def bear(self, browser: Browser, *, with_browser: bool) -> NodeProcess:
+        """A new node; DriverUnavailable when there is none to be had."""
+        async with self._one_at_a_time:
+            try:
+                return await self._ask(browser, with_browser=with_browser)
+            except OSError as error:  # A TimeoutError is one.
+                log.warning("nursery replaced", reason=str(error) or "no answer")
+                # Killed even if it only hangs: its late answer would be taken for that to the next request.
+                await self.stop(grace=0)
+                self.start()
+                return await self._ask_again(browser, with_browser=with_browser)
+
+    async def _ask_again(self, browser: Browser, *, with_browser: bool) -> NodeProcess:
+        try:
+            return await self._ask(browser, with_browser=with_browser)
+        except OSError as error:
+            raise DriverUnavailable(f"No nursery bears a node: {str(error) or 'no answer'}") from error
+
+    async def _ask(self, browser: Browser, *, with_browser: bool) -> NodeProcess:
+        ours, theirs = socket.socketpair()
+        assert self._orders is not None
+        birth = msgspec.json.encode(Birth.of(browser, with_browser=with_browser))
+        try:
+            async with asyncio.timeout(BIRTH_TIMEOUT):
+                socket.send_fds(self._orders, [birth], [theirs.fileno()])
+                pid, pidfd = await _await_birth(self._orders)
+        except BaseException:
+            ours.close()  # Should the node be born all the same, it hears that nobody wants it.
+            raise
+        finally:
+            theirs.close()
+        return NodeProcess(browser, pid, pidfd, ours, with_browser=with_browser)
+
+
+async def _await_birth(orders: socket.socket) -> tuple[int, int]:
+    await until_readable(orders.fileno())
+    message, descriptors, _, _ = socket.recv_fds(orders, 64, 1)
+    if not message:
+        raise OSError("it closed its socket")
+    return int(message), descriptors[0]

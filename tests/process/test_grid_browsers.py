@@ -1,0 +1,163 @@
+"""Every browser beside Chromium, through real roles: it is what was asked for, it works, and nothing of it is
+left, however it ends."""
+
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import psutil
+import pytest
+
+from ranches import (
+    DEADLINE,
+    Client,
+    Ranch,
+    Reply,
+    assert_ended,
+    family,
+    is_open,
+    node_of,
+    open_client,
+    open_ranch,
+)
+from remuda.base.ids import SessionId
+from remuda.grid.browsers import FAMILIES, find_browsers
+from remuda.keyspace import grid
+from remuda.store import Store
+from remuda.store.census import take_census
+from waiting import eventually
+
+FOUND = {browser.name: browser for browser in find_browsers()}
+OTHERS = [
+    pytest.param(name, marks=pytest.mark.skipif(name not in FOUND, reason=f"no {each.title} here"))
+    for name, each in FAMILIES.items()
+    if name != "chrome"
+]
+# Those that start fast enough to be started again for each kind of death.
+QUICK = [param for param in OTHERS if param.values[0] != "firefox"]
+
+pytestmark = [
+    pytest.mark.xdist_group("grid browsers"),
+    pytest.mark.skipif(len(FOUND.keys() - {"chrome"}) == 0, reason="no other browser here: run make setup"),
+]
+
+
+@pytest.fixture(scope="module")
+def ranch() -> Iterator[Ranch]:
+    with open_ranch() as ranch:
+        ranch.run("gateway", "manager", "orchestrator")
+        yield ranch
+        ranch.stop()
+        assert ranch.processes() == [], "something outlives the roles"
+        assert list(ranch.temporary.iterdir()) == []
+
+
+@pytest.fixture
+async def store(ranch: Ranch) -> AsyncIterator[Store]:
+    async with Store(ranch.redis_url) as store:
+        await eventually(lambda: is_open(store), DEADLINE)
+        yield store
+        assert await take_census(store) == []
+
+
+@pytest.fixture
+async def client(store: Store) -> AsyncIterator[Client]:
+    async with open_client(store) as client:
+        yield client
+
+
+async def test_exactly_the_usable_browsers_are_offered(store: Store, ranch: Ranch) -> None:
+    offered = await store.smembers(grid.ORCHESTRATOR_BROWSERS(ranch.orchestrator))
+
+    assert set(offered) == {f"{each.name}::{each.version}" for each in FOUND.values()}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+async def test_a_session_has_the_browser_that_it_asked_for(
+    store: Store, client: Client, ranch: Ranch, name: str
+) -> None:
+    reply = await client.ask(browserName=name)
+    assert reply.status == 200, reply.value
+    session, actual = SessionId(reply.value["sessionId"]), reply.value["capabilities"]
+
+    assert actual["browserName"] == name
+    assert FOUND[name].version.startswith(actual["browserVersion"])
+    assert await shows(client, session)
+    node = await node_of(store, session, ranch)
+    was = family(node)
+    assert await client.close(session) == Reply(200, None)
+
+    assert (await assert_ended(store, client, session, was))[-2:] == ["CLOSED", "HALT"]
+    assert not list(ranch.temporary.glob(f"remuda-{node.pid}-*"))
+
+
+async def shows(client: Client, session: SessionId) -> bool:
+    """Whether the browser loads a page and says its title."""
+    page = {"url": "data:text/html,<title>corral</title>"}
+    assert (await client.call("POST", f"/session/{session}/url", page)).status == 200
+    return await client.title(session) == Reply(200, "corral")
+
+
+@pytest.mark.parametrize("name", OTHERS)
+async def test_of_a_killed_node_nothing_is_left(
+    store: Store, client: Client, ranch: Ranch, name: str
+) -> None:
+    session = await client.open(name)
+    node = await node_of(store, session, ranch)
+    was = family(node)
+    assert len(was) > 2
+
+    node.kill()
+
+    assert (await assert_ended(store, client, session, was))[-1] == "TERM"
+    await eventually(lambda: not list(ranch.temporary.glob(f"remuda-{node.pid}-*")), DEADLINE)
+
+
+@pytest.mark.parametrize("name", QUICK)
+async def test_a_killed_driver_ends_the_session_and_takes_the_browser_with_it(
+    store: Store, client: Client, ranch: Ranch, name: str
+) -> None:
+    session = await client.open(name)
+    node = await node_of(store, session, ranch)
+    was = family(node)
+
+    driver_of(node, name).kill()
+
+    assert (await assert_ended(store, client, session, was))[-3:] == ["DFAILURE", "TERM", "HALT"]
+
+
+def driver_of(node: psutil.Process, name: str) -> psutil.Process:
+    # The kernel keeps the first 15 characters of a name.
+    driver = FOUND[name].driver.name[:15]
+    (found,) = [each for each in node.children() if each.name()[:15] == driver]
+    return found
+
+
+FORBIDDEN = [
+    ("chrome-headless-shell", {"goog:chromeOptions": {"args": ["--user-data-dir=/tmp/x"]}}),
+    ("firefox", {"moz:firefoxOptions": {"binary": "/bin/sh"}}),
+    ("firefox", {"moz:firefoxOptions": {"args": ["-profile", "/tmp/x"]}}),
+]
+
+
+@pytest.mark.parametrize(("name", "capabilities"), FORBIDDEN)
+async def test_what_names_a_path_of_this_machine_is_refused_in_words(
+    client: Client, name: str, capabilities: dict[str, Any]
+) -> None:
+    if name not in FOUND:
+        pytest.skip(f"no {FAMILIES[name].title} here")
+
+    reply = await client.ask(browserName=name, **capabilities)
+
+    assert reply.error == "500 session not created"
+    assert "this machine; leave it out" in reply.value["message"]
+
+
+async def test_two_browsers_of_one_version_are_told_apart(client: Client) -> None:
+    names = [name for name in ("chrome", "chrome-headless-shell") if name in FOUND]
+    if len({FOUND[name].version for name in names}) != 1 or len(names) != 2:
+        pytest.skip("no two browsers of one version here")
+
+    for name in names:
+        reply = await client.ask(browserName=name, browserVersion=FOUND[name].version)
+        assert reply.value["capabilities"]["browserName"] == name
+        await client.close(SessionId(reply.value["sessionId"]))

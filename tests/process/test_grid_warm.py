@@ -1,0 +1,139 @@
+"""Browsers that run before anybody asks for them: each serves one plain session, and is then replaced."""
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import psutil
+import pytest
+from selenium import webdriver
+
+from ranches import (
+    DEADLINE,
+    PAGE,
+    Client,
+    Ranch,
+    Reply,
+    is_open,
+    name_of,
+    open_client,
+    open_ranch,
+)
+from remuda.base.ids import SessionId
+from remuda.grid.browsers import FAMILIES, find_browsers
+from remuda.store import Store
+from waiting import eventually
+
+pytestmark = [
+    pytest.mark.xdist_group("grid nodes"),
+    pytest.mark.skipif(
+        not any(FAMILIES[each.name].is_chromium for each in find_browsers()[:1]),
+        reason="the first browser here is no Chromium: run make setup",
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def ranch() -> Iterator[Ranch]:
+    with open_ranch() as ranch:
+        ranch.run("gateway", "manager", "orchestrator", options=["--warm", "1"])
+        yield ranch
+        ranch.stop()
+        assert ranch.processes() == [], "something outlives the roles"
+        assert list(ranch.temporary.iterdir()) == []
+
+
+@pytest.fixture
+async def store(ranch: Ranch) -> AsyncIterator[Store]:
+    async with Store(ranch.redis_url) as store:
+        await eventually(lambda: is_open(store), DEADLINE)
+        yield store
+
+
+@pytest.fixture
+async def client(store: Store) -> AsyncIterator[Client]:
+    async with open_client(store) as client:
+        yield client
+
+
+@dataclass(frozen=True)
+class Open:
+    """A session, and the process of its browser."""
+
+    session: SessionId
+    browser: int
+
+
+async def ask(client: Client, **capabilities: Any) -> Open:
+    """A session as Selenium's client asks for it."""
+    stock = webdriver.ChromeOptions().to_capabilities()
+    reply = await client.ask(**{**stock, **capabilities})
+    assert reply.status == 200, reply.value
+    return Open(SessionId(reply.value["sessionId"]), reply.value["capabilities"]["goog:processID"])
+
+
+def browsers(ranch: Ranch) -> set[int]:
+    """Every browser that has a page to show."""
+    found = set()
+    for driver in (each for each in ranch.processes() if name_of(each) == "chromedriver"):
+        with suppress(psutil.NoSuchProcess):
+            found |= {each.pid for each in driver.children() if has_page(each)}
+    return found
+
+
+def has_page(browser: psutil.Process) -> bool:
+    return any("--type=renderer" in " ".join(each.cmdline()) for each in browser.children(recursive=True))
+
+
+async def ask_until_early(client: Client, ranch: Ranch, **capabilities: Any) -> Open:
+    """A session whose browser ran before; its node may need a moment more to say that it waits."""
+
+    async def look() -> Open | Literal[False]:
+        before = await eventually(lambda: browsers(ranch), DEADLINE)
+        opened = await ask(client, **capabilities)
+        if opened.browser in before:
+            return opened
+        await client.close(opened.session)
+        return False
+
+    found = await eventually(look, DEADLINE)
+    assert found
+    return found
+
+
+async def test_each_plain_session_gets_a_browser_that_runs_already_and_no_two_the_same(
+    client: Client, ranch: Ranch
+) -> None:
+    first = await ask_until_early(client, ranch, **{"se:name": "first"})
+    assert await client.call("POST", f"/session/{first.session}/url", {"url": PAGE}) == Reply(200, None)
+    assert await client.title(first.session) == Reply(200, "corral")
+    await client.close(first.session)
+    await eventually(lambda: not psutil.pid_exists(first.browser), DEADLINE)
+
+    second = await ask_until_early(client, ranch, pageLoadStrategy="normal")
+
+    assert second.browser != first.browser
+    assert await client.title(second.session) == Reply(200, "")
+    await client.close(second.session)
+
+
+async def test_a_special_session_leaves_the_waiting_browser_alone(client: Client, ranch: Ranch) -> None:
+    waiting = await eventually(lambda: browsers(ranch), DEADLINE)
+
+    special = await ask(client, **{"goog:chromeOptions": {"args": ["--window-size=640,480"]}})
+
+    assert special.browser not in waiting
+    assert waiting <= browsers(ranch)
+    await client.close(special.session)
+
+
+async def test_a_waiting_browser_that_dies_is_replaced(client: Client, ranch: Ranch) -> None:
+    (waiting,) = await eventually(lambda: browsers(ranch), DEADLINE)
+
+    psutil.Process(waiting).kill()
+
+    await eventually(lambda: browsers(ranch) - {waiting}, DEADLINE)
+    opened = await ask_until_early(client, ranch)
+    assert opened.browser != waiting
+    await client.close(opened.session)

@@ -1,0 +1,218 @@
+"""Real roles with real browsers, on a Redis and with temporary files of their own."""
+
+import os
+import signal
+import subprocess
+import tempfile
+import uuid
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import psutil
+
+import servers
+from grids import codes_of
+from herds import REMUDA
+from remuda.base.ids import SessionId
+from remuda.base.processes import die_with_parent
+from remuda.fleet.role import running_roles
+from remuda.grid.model import State
+from remuda.grid.sessions import Sessions
+from remuda.keyspace import grid
+from remuda.store import Store
+from waiting import eventually
+
+MARK = "REMUDA_TEST_RANCH"
+DEADLINE = 60.0
+SLOTS = 2
+PAGE = "data:text/html,<title>corral</title>"
+
+
+@dataclass
+class Ranch:
+    """Roles as processes of their own, on a Redis and with temporary files of their own."""
+
+    redis_url: str
+    home: Path
+    mark: str = field(default_factory=lambda: str(uuid.uuid4()))
+    running: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    def run(
+        self, *roles: str, data: str = "data", slots: int = SLOTS, options: Sequence[str] = ()
+    ) -> subprocess.Popen[bytes]:
+        """A process with these roles."""
+        given = ["--redis", self.redis_url, "--data", str(self.home / data), "--port", "0"]
+        with (self.home / "ranch.log").open("ab") as log:
+            process = subprocess.Popen(
+                [*REMUDA, "run", *roles, *given, "--slots", str(slots), *options],
+                env={**os.environ, "TMPDIR": str(self.temporary), MARK: self.mark},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                preexec_fn=die_with_parent(signal.SIGKILL),
+            )
+        self.running.append(process)
+        return process
+
+    @property
+    def temporary(self) -> Path:
+        """Where nodes keep their files."""
+        directory = self.home / "tmp"
+        directory.mkdir(exist_ok=True)
+        return directory
+
+    @property
+    def orchestrator(self) -> str:
+        return (self.home / "data" / "orchestrator-id").read_text()
+
+    def log(self) -> str:
+        return (self.home / "ranch.log").read_text()
+
+    def processes(self) -> list[psutil.Process]:
+        """Everything that was started here, at whatever remove, and still runs."""
+        return [each for each in psutil.process_iter() if _mark_of(each) == self.mark]
+
+    def stop(self) -> None:
+        for process in self.running:
+            process.terminate()
+        for process in self.running:
+            process.wait(DEADLINE)
+
+    def kill(self) -> None:
+        for process in self.processes():
+            process.kill()
+        for child in self.running:
+            child.wait()
+
+
+def _mark_of(process: psutil.Process) -> str:
+    try:
+        if process.status() == psutil.STATUS_ZOMBIE:
+            return ""
+        return process.environ().get(MARK, "")
+    except (psutil.NoSuchProcess, psutil.AccessDenied):
+        return ""
+
+
+@contextmanager
+def open_ranch() -> Iterator[Ranch]:
+    """A ranch without roles yet; in the end, nothing of it is left."""
+    # A short path: Chromium puts a socket below it.
+    with tempfile.TemporaryDirectory(prefix="remuda-test-") as home, servers.server() as server:
+        ranch = Ranch(server.url, Path(home))
+        try:
+            yield ranch
+        finally:
+            ranch.kill()
+
+
+async def is_open(store: Store) -> bool:
+    """Whether somebody answers, and somebody has browsers."""
+    names = {role["name"] for role in await running_roles(store)}
+    return {"gateway", "manager", "orchestrator"} <= names and bool(await store.scard(grid.ORCHESTRATORS()))
+
+
+def name_of(process: psutil.Process) -> str:
+    try:
+        return process.name()
+    except psutil.NoSuchProcess:
+        return ""
+
+
+@dataclass(frozen=True)
+class Reply:
+    status: int
+    value: Any
+
+    @property
+    def error(self) -> str:
+        assert self.value.keys() >= {"error", "message", "stacktrace"}
+        return f"{self.status} {self.value['error']}"
+
+
+class Client:
+    """A WebDriver client at the front door."""
+
+    def __init__(self, http: aiohttp.ClientSession) -> None:
+        self._http = http
+
+    async def call(self, method: str, path: str, body: Any = None) -> Reply:
+        async with self._http.request(method, path, json=body) as response:
+            return Reply(response.status, (await response.json())["value"])
+
+    async def ask(self, **capabilities: Any) -> Reply:
+        return await self.call("POST", "/session", {"capabilities": {"alwaysMatch": capabilities}})
+
+    async def open(self, browser: str = "chrome", **capabilities: Any) -> SessionId:
+        """A session with a browser that shows something."""
+        reply = await self.ask(browserName=browser, **capabilities)
+        assert reply.status == 200, reply.value
+        session = SessionId(reply.value["sessionId"])
+        assert (await self.call("POST", f"/session/{session}/url", {"url": PAGE})).status == 200
+        assert await self.title(session) == Reply(200, "corral")
+        return session
+
+    async def title(self, session: SessionId) -> Reply:
+        return await self.call("GET", f"/session/{session}/title")
+
+    async def close(self, session: SessionId) -> Reply:
+        return await self.call("DELETE", f"/session/{session}")
+
+
+@asynccontextmanager
+async def open_client(store: Store) -> AsyncIterator[Client]:
+    """A client at the gateway that this Redis knows."""
+    (address,) = [role["address"] for role in await running_roles(store) if role["name"] == "gateway"]
+    timeout = aiohttp.ClientTimeout(total=DEADLINE)
+    async with aiohttp.ClientSession(f"http://{address}", timeout=timeout) as http:
+        yield Client(http)
+
+
+async def node_of(store: Store, session: SessionId, ranch: Ranch) -> psutil.Process:
+    """The process that holds the session."""
+    port = int(await store.hget(grid.SESSION_UPSTREAM(session), "port") or 0)
+    (node,) = [each for each in ranch.processes() if port in _ports(each)]
+    return node
+
+
+def _ports(process: psutil.Process) -> set[int]:
+    try:
+        connections = process.net_connections("tcp")
+    except psutil.NoSuchProcess:
+        return set()
+    return {each.laddr.port for each in connections if each.status == psutil.CONN_LISTEN}
+
+
+def family(process: psutil.Process) -> list[psutil.Process]:
+    return [process, *process.children(recursive=True)]
+
+
+def are_gone(processes: list[psutil.Process]) -> bool:
+    return not any(is_alive(process) for process in processes)
+
+
+def is_alive(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+async def has_ended(store: Store, session: SessionId) -> bool:
+    return await Sessions(store).state(session) is State.TERMINATED and not await store.exists(
+        grid.SESSION_SLOT(session)
+    )
+
+
+async def assert_ended(
+    store: Store, client: Client, session: SessionId, was: list[psutil.Process]
+) -> list[str]:
+    """The codes of a session that has ended, whose slot is back and of which nothing is left."""
+    await eventually(lambda: has_ended(store, session), DEADLINE)
+    await eventually(lambda: are_gone(was), DEADLINE)
+    assert (await client.title(session)).error == "404 invalid session id"
+    return await codes_of(store, session)
