@@ -27,9 +27,14 @@ GROUPS: Mapping[str, Mapping[str, Sequence[str]]] = {
         "chromium": ("chromium", "chromium-browser", "google-chrome"),
         "chromium-driver": ("chromedriver",),
     },
+    # The other browsers are for the tests: a first `make up` would take twice as long with them.
     # redis-check-rdb is the whole server: started under the name redis-server it serves. The package
     # redis-server would also start a system service on the default port.
-    "tests": {"redis-tools": ("redis-server", "redis-check-rdb")},
+    "tests": {
+        "chromium-headless-shell": ("chromium-headless-shell", "chrome-headless-shell"),
+        "firefox-esr": ("firefox-esr", "firefox"),
+        "redis-tools": ("redis-server", "redis-check-rdb"),
+    },
     "bench": {"nginx": ("nginx",), "wrk": ("wrk",)},
 }
 

@@ -123,7 +123,7 @@ def test_an_unconfigured_pip_leaves_uv_alone() -> None:
 
 
 def test_nothing_is_missing_where_every_command_is_there(only: Callable[..., None]) -> None:
-    only("google-chrome", "chromedriver", "redis-check-rdb")
+    only("google-chrome", "chromedriver", "chrome-headless-shell", "firefox", "redis-check-rdb")
 
     assert setup.missing_packages(["browsers", "tests"]) == []
 
@@ -131,7 +131,9 @@ def test_nothing_is_missing_where_every_command_is_there(only: Callable[..., Non
 def test_what_is_missing_is_named_by_package(only: Callable[..., None]) -> None:
     only("chromium")
 
-    assert setup.missing_packages(["browsers", "tests"]) == ["chromium-driver", "redis-tools"]
+    assert setup.missing_packages(["browsers", "tests"]) == [
+        *("chromium-driver", "chromium-headless-shell", "firefox-esr", "redis-tools")
+    ]
 
 
 def test_groups_that_were_not_asked_for_are_not_looked_at(only: Callable[..., None]) -> None:
