@@ -15,11 +15,12 @@ from remuda.base.errors import DriverUnavailable
 from remuda.base.ids import OrchestratorId, SessionId, new_id
 from remuda.grid.capabilities import Offer
 from remuda.grid.model import State
+from remuda.grid.orchestrator import role
 from remuda.grid.orchestrator.provisioner import OnGone
 from remuda.grid.orchestrator.role import Orchestrator, keep_id
 from remuda.grid.registry import live_offers
 from remuda.grid.sessions import Sessions, node_beat
-from remuda.grid.slots import Slots
+from remuda.grid.slots import OwnSlots, Slots
 from remuda.grid.timeouts import timeouts
 from remuda.keyspace import grid, metrics
 from remuda.store import Store
@@ -371,6 +372,53 @@ async def test_an_orchestrator_outlives_an_absence_of_redis(server: servers.Serv
         session = await placed(store)
         await eventually(lambda: paper.provisioned == [session])
         await orchestrator.stop()
+
+
+async def test_after_an_absence_of_redis_the_beats_may_come_back_first(
+    server: servers.Server, paper: Paper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(role, "PATIENCE", 3600.0)
+    async with Store(server.url, timeout=0.2) as store, orchestrating(store, paper):
+        session = await placed(store)
+        await eventually(lambda: paper.provisioned == [session])
+        await timeouts(store).change(slotReclaimInterval=0.01)
+        await store.send("SAVE")
+
+        server.kill()
+        await eventually(lambda: not store.is_connected)
+        await asyncio.gather(store.send("PING"), return_exceptions=True)  # As long as a command waits.
+        server.start()
+        await eventually(lambda: store.is_connected)
+        await store.delete(grid.SESSION_HEARTBEAT_MANAGER(session))
+
+        looks = await reads_of_settings(store)
+        await eventually(partial(has_read_settings, store, looks + 20))
+        assert paper.asked_to_end == []
+
+
+async def reads_of_settings(store: Store) -> int:
+    """How often the orchestrator has looked whether it is time for a sweep."""
+    stats = str(await store.send("INFO", "commandstats"))
+    calls = (line.split("calls=")[1].split(",")[0] for line in stats.split() if "_hgetall:" in line)
+    return int(next(calls, 0))
+
+
+async def has_read_settings(store: Store, times: int) -> bool:
+    return await reads_of_settings(store) >= times
+
+
+async def test_nobody_purges_what_a_returning_orchestrator_needs(
+    store: Store, paper: Paper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    retained: list[int] = []
+
+    async def look(own: OwnSlots) -> None:
+        retained.append(await store.exists(grid.ORCHESTRATOR_RETAIN(O1)))
+
+    monkeypatch.setattr(OwnSlots, "adjust", look)
+
+    async with orchestrating(store, paper):
+        assert retained == [1]
 
 
 async def test_two_orchestrators_do_not_touch_each_others_sessions(store: Store, paper: Paper) -> None:

@@ -29,6 +29,7 @@ HEARTBEAT_TTL = 60
 RETAIN_TTL = 604800
 RETRY_AFTER = 1.0
 LOOK_EVERY = 1.0
+PATIENCE = 10.0
 
 
 def keep_id(file: Path) -> OrchestratorId:
@@ -73,6 +74,8 @@ class Orchestrator(Role):
 
     async def start(self) -> None:
         offers = await self._provisioner.start(self._on_gone)
+        # First of all: while these keys live, nobody purges what an earlier life has left us.
+        await self._heart.start(*self._beats)
         await self._own.adjust()
         await self._settle_old_sessions()
         await self._own.recycle()
@@ -90,11 +93,8 @@ class Orchestrator(Role):
             transaction.sadd(
                 grid.ORCHESTRATOR_BROWSERS(own), *(f"{offer.browser}::{offer.version}" for offer in offers)
             )
-            for beat in self._beats:
-                beat.write(transaction)
             transaction.sadd(grid.ORCHESTRATORS(), own)
             transaction.publish(freed_bell())
-        self._heart.keep(*self._beats)
 
     async def serve(self) -> None:
         async with asyncio.TaskGroup() as group:
@@ -220,17 +220,19 @@ class Orchestrator(Role):
 
     async def _reclaim_slots(self) -> None:
         settings = timeouts(self._store)
-        swept_at = -math.inf
+        swept_at = patient_until = -math.inf
         while True:
             pause = LOOK_EVERY
             try:
                 interval = (await settings.read())["slotReclaimInterval"]
-                if clock.monotonic() - swept_at >= interval:
+                if clock.monotonic() >= max(swept_at + interval, patient_until):
                     swept_at = clock.monotonic()
                     await self._reclaim()
                 pause = min(pause, interval)
             except RemudaError as error:
                 log.warning("slots not reclaimed", reason=error.message)
+                # All beats may have run out while Redis was away, though everybody lives: let them come back.
+                patient_until = clock.monotonic() + PATIENCE
             # Never for the whole interval: a new one is to be in force at once.
             await asyncio.sleep(pause)
 
