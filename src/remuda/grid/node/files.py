@@ -88,7 +88,7 @@ def with_downloads(wanted: Capabilities, directory: Path, *, browser: str) -> Ca
         capability = "moz:firefoxOptions"
         place: dict[str, Any] = {"browser.download.folderList": 2, "browser.download.dir": str(directory)}
         manner: dict[str, Any] = {"browser.download.always_ask_before_handling_new_types": False}
-    else:
+    elif browser.startswith("chrome"):
         capability = "goog:chromeOptions"
         place = {"download.default_directory": str(directory)}
         # One file after another, too.
@@ -96,6 +96,8 @@ def with_downloads(wanted: Capabilities, directory: Path, *, browser: str) -> Ca
             "download.prompt_for_download": False,
             "profile.default_content_setting_values.automatic_downloads": 1,
         }
+    else:
+        raise InvalidArgument(f"{browser} cannot keep downloads; leave 'se:downloadsEnabled' out")
     options = wanted.get(capability, {})
     prefs = options.get("prefs", {}) if isinstance(options, dict) else None
     if not isinstance(prefs, dict):
