@@ -28,7 +28,6 @@ import psutil
 from bench.report import Target, keep, print_table, print_targets, spread
 from remuda.grid.browsers import find_browsers
 from remuda.grid.browsers.families import QUIET_ARGS
-from remuda.grid.node.leftovers import MARK as NODE
 
 MARK = "REMUDA_BENCH"
 START_DEADLINE = 30.0
@@ -133,16 +132,17 @@ def await_warm(mark: str) -> None:
     """Waits until all warm browsers have a page: as they start one by one, the first is ready then."""
     deadline = time.monotonic() + START_DEADLINE
     while time.monotonic() < deadline:
-        pages = [process for process in processes_of(mark) if is_page(process)]
-        if len({process.environ()[NODE] for process in pages}) >= WARM:
+        drivers = [process for process in processes_of(mark) if "chromedriver" in process.name()]
+        if sum(map(has_page, drivers)) >= WARM:
             return
         time.sleep(0.05)
     raise SystemExit("the herd keeps no browser warm")
 
 
-def is_page(process: psutil.Process) -> bool:
+def has_page(driver: psutil.Process) -> bool:
     try:
-        return "--type=renderer" in " ".join(process.cmdline())
+        # Looked for below the driver: a page's process writes its title over its environment.
+        return any("--type=renderer" in " ".join(each.cmdline()) for each in driver.children(recursive=True))
     except psutil.NoSuchProcess:
         return False
 
