@@ -6,6 +6,7 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from shutil import which
 from typing import Any
 
 import pytest
@@ -96,8 +97,18 @@ def assert_unknown_commands_are_the_drivers(herd: Herd, driver: webdriver.Remote
         assert (status, answer["value"]["error"]) == (404, "unknown command")
 
 
-def test_downloads_can_be_listed_fetched_and_deleted(herd: Herd, tmp_path: Path) -> None:
-    with session(herd, **{"se:downloadsEnabled": True}) as driver:
+@pytest.mark.parametrize(
+    "browser",
+    [
+        "chrome",
+        pytest.param(
+            "chrome-headless-shell",
+            marks=pytest.mark.skipif(not which("chromium-headless-shell"), reason="not installed here"),
+        ),
+    ],
+)
+def test_downloads_can_be_listed_fetched_and_deleted(herd: Herd, tmp_path: Path, browser: str) -> None:
+    with session(herd, **{"browserName": browser, "se:downloadsEnabled": True}) as driver:
         # Not a data: URL: without an origin a page may only download one file.
         driver.get(f"{herd.url}/healthz")
         assert driver.get_downloadable_files() == []

@@ -205,4 +205,5 @@ def test_a_session_without_downloads_stays_as_it_is(tmp_path: Path) -> None:
 
     assert files.wishes({"browserName": "chrome"}, browser="chrome") == {"browserName": "chrome"}
     assert files.grants({"browserName": "chrome"}) == {"browserName": "chrome"}
+    assert files.devtools_command() is None
     assert list(tmp_path.iterdir()) == []

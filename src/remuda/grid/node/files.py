@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
+import msgspec
+
 from remuda.base.errors import InvalidArgument
 from remuda.fleet.relay import Answer, Handle, Plan, Request
 from remuda.grid.capabilities import Capabilities
@@ -34,6 +36,13 @@ class Files:
             return wanted
         self._downloads.directory.mkdir(exist_ok=True)
         return with_downloads(wanted, self._downloads.directory, browser=browser)
+
+    def devtools_command(self) -> bytes | None:
+        """What ChromeDriver is to tell the browser's DevTools about downloads; None when there are none."""
+        if self._downloads is None:
+            return None
+        params = {"behavior": "allow", "downloadPath": str(self._downloads.directory)}
+        return msgspec.json.encode({"cmd": "Browser.setDownloadBehavior", "params": params})
 
     def grants(self, actual: Capabilities) -> Capabilities:
         """What the client is told that it got: Selenium's clients look for this before they ask for files."""

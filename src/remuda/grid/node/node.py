@@ -151,6 +151,7 @@ class Node:
 
     async def _listen(self, inner_id: str, actual: dict[str, Any]) -> None:
         self._patience = read_options(self._match(await self._sessions.requested(self._session))).idle
+        await self._allow_downloads(inner_id)
         self._commands = Commands(
             self._session,
             self._driver,
@@ -172,6 +173,16 @@ class Node:
             transaction.hset(grid.SESSION_CAPABILITIES(self._session), {"actual": actual_text})
             write_log(transaction, self._session, "LSINIT")
             transaction.publish(session_bell(self._session))
+
+    async def _allow_downloads(self, inner_id: str) -> None:
+        # Every other browser heeds its preferences.
+        command = self._files.devtools_command() if self._browser.name == "chrome-headless-shell" else None
+        if command is None:
+            return
+        path = f"/session/{inner_id}/goog/cdp/execute"
+        status, body = await self._driver.call("POST", path, command, timeout=10.0)
+        if status != 200:
+            raise DriverUnavailable(f"The browser takes no place for downloads: {body[:200]!r}")
 
     async def _close(self, ending: Ending) -> None:
         """Writes the end down, then ends driver and browser, and only then gives the slot back."""
