@@ -40,7 +40,8 @@ class Exchange:
     _plan: Plan | None = None
     _task: asyncio.Task[None] | None = None
     _head = b""
-    _waiting = b""
+    # A bytearray as soon as there is something: adding to bytes would copy a large body over and over.
+    _waiting: bytes | bytearray = b""
     _bytes_out = 0
     _status = 0
     _keep_alive = False
@@ -82,6 +83,7 @@ class Exchange:
         if self.upstream is not None:
             self.upstream.transport.write(passed)
         elif not isinstance(self._plan, Answer):
+            self._waiting = self._waiting or bytearray()
             self._waiting += passed
         if isinstance(self._plan, Answer | Handle):
             self._body_came(self._plan)
@@ -136,7 +138,8 @@ class Exchange:
             self.answer(plan)
 
     async def _handle(self, plan: Handle) -> None:
-        body = unchunk(self._waiting) if self.request.head.length == CHUNKED else self._waiting
+        whole = bytes(self._waiting)
+        body = unchunk(whole) if self.request.head.length == CHUNKED else whole
         self.answer(await plan.callback(self.request, body))
 
     def _forward(self, plan: Forward) -> None:
