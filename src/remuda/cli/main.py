@@ -65,7 +65,9 @@ def up(
 @app.command()
 def run(
     ctx: typer.Context,
-    roles: Annotated[list[str], typer.Argument(help="gateway, manager, orchestrator, api: one or more.")],
+    roles: Annotated[
+        list[str], typer.Argument(help="gateway, manager, orchestrator, api, gc, storage: one or more.")
+    ],
     host: Host = None,
     port: Port = None,
     data: Data = None,
