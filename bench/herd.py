@@ -132,11 +132,18 @@ def await_warm(mark: str) -> None:
     """Waits until all warm browsers have a page: as they start one by one, the first is ready then."""
     deadline = time.monotonic() + START_DEADLINE
     while time.monotonic() < deadline:
-        drivers = [process for process in processes_of(mark) if "chromedriver" in process.name()]
+        drivers = [process for process in processes_of(mark) if is_driver(process)]
         if sum(map(has_page, drivers)) >= WARM:
             return
         time.sleep(0.05)
     raise SystemExit("the herd keeps no browser warm")
+
+
+def is_driver(process: psutil.Process) -> bool:
+    try:
+        return "chromedriver" in process.name()
+    except psutil.NoSuchProcess:
+        return False
 
 
 def has_page(driver: psutil.Process) -> bool:
@@ -187,7 +194,7 @@ def settled_megabytes(mark: str) -> float:
     deadline = time.monotonic() + START_DEADLINE
     while time.monotonic() < deadline:
         found = processes_of(mark)
-        if any("chromedriver" in process.name() for process in found):
+        if any(map(is_driver, found)):
             return sum(process.memory_info().rss for process in found) / 1e6
         time.sleep(0.05)
     raise SystemExit("the herd started no driver")
