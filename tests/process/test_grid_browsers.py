@@ -4,6 +4,7 @@ left, however it ends."""
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
+import aiohttp
 import psutil
 import pytest
 
@@ -95,6 +96,32 @@ async def shows(client: Client, session: SessionId) -> bool:
     page = {"url": "data:text/html,<title>corral</title>"}
     assert (await client.call("POST", f"/session/{session}/url", page)).status == 200
     return await client.title(session) == Reply(200, "corral")
+
+
+# WebKitGTK's driver speaks no BiDi.
+BIDI = [param for param in OTHERS if param.values[0] != "MiniBrowser"]
+
+
+@pytest.mark.parametrize("name", BIDI)
+async def test_bidi_is_where_the_client_is_told(client: Client, name: str) -> None:
+    reply = await client.ask(browserName=name, webSocketUrl=True)
+    assert reply.status == 200, reply.value
+    url = reply.value["capabilities"]["webSocketUrl"]
+
+    answers = [await tree(each) for each in (url, f"{url}/se/bidi")]
+
+    assert [answer["result"]["contexts"][0]["children"] for answer in answers] == [[], []]
+    await client.close(SessionId(reply.value["sessionId"]))
+
+
+async def tree(url: str) -> Any:
+    """What the browser says over BiDi that it shows."""
+    async with aiohttp.ClientSession() as session, session.ws_connect(url) as socket:
+        await socket.send_json({"id": 1, "method": "browsingContext.getTree", "params": {}})
+        while True:
+            answer = await socket.receive_json(timeout=DEADLINE)
+            if answer.get("id") == 1:
+                return answer
 
 
 @pytest.mark.parametrize("name", OTHERS)

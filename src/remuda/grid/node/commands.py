@@ -84,11 +84,20 @@ class Commands:
             return plan
         if request.method == "GET" and path.startswith(ONE_FILE):
             return self._files.fetch(path)
-        if request.is_upgrade and path == "/se/cdp":
-            return self._forward_to_devtools()
+        if request.is_upgrade:
+            return self._route_websocket(path)
         address = self._driver.address
         # ChromeDriver only talks to those who call it by a local name.
         return Forward(address, self._inner + command, host=str(address))
+
+    def _route_websocket(self, path: str) -> Plan | Awaitable[Plan]:
+        if path == "/se/cdp":
+            return self._forward_to_devtools()
+        # The path of the specification, and Selenium Grid's name for it.
+        if path not in ("", "/se/bidi"):
+            raise UnknownCommand(f"There is no WebSocket at {path}; BiDi is at /session/{self._session}")
+        address = self._driver.bidi_address
+        return Forward(address, self._inner, host=str(address))
 
     def _route_other(self, target: str) -> Answer:
         if target == "/status":
