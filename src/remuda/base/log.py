@@ -62,8 +62,8 @@ class Logger:
     def info(self, event: str, **fields: Any) -> None:
         self._write(logging.INFO, event, fields)
 
-    def warning(self, event: str, **fields: Any) -> None:
-        self._write(logging.WARNING, event, fields)
+    def warning(self, event: str, *, exc_info: bool = False, **fields: Any) -> None:
+        self._write(logging.WARNING, event, fields, exc_info=exc_info)
 
     def error(self, event: str, *, exc_info: bool = False, **fields: Any) -> None:
         self._write(logging.ERROR, event, fields, exc_info=exc_info)

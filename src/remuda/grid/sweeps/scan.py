@@ -12,7 +12,7 @@ from remuda.store import Store
 log = get_logger(__name__)
 
 BATCH = 50
-"""Entries worked on at a time: what Redis does for them in one go takes it less than a millisecond."""
+"""Entries worked on at a time: few, since Redis does nothing else for others meanwhile."""
 PER_RUN = 5_000
 """Entries that one run looks at. More wait for the next run: a sweep is in no hurry."""
 
