@@ -1,0 +1,101 @@
+"""A crowd at the front door: many more clients than slots, and everybody gets a turn."""
+
+import asyncio
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+import pytest
+from selenium import webdriver
+
+from herds import Herd, running_herd
+from remuda.grid.browsers import find_browsers
+from remuda.keyspace import grid, metrics
+from remuda.store import Store
+from remuda.store.census import take_census
+from waiting import eventually
+
+CLIENTS = 50
+SLOTS = 4
+# The lightest that there is: fifty starts of a whole Chromium would keep two cores busy for half a minute.
+BROWSER = next((each.name for each in find_browsers() if each.name == "chrome-headless-shell"), "chrome")
+PAGE = "data:text/html,<title>{}</title>"
+
+
+@pytest.fixture
+def herd() -> Iterator[Herd]:
+    with (
+        tempfile.TemporaryDirectory(prefix="herd-") as directory,
+        running_herd(Path(directory) / "data", "--slots", str(SLOTS)) as herd,
+    ):
+        yield herd
+
+
+@pytest.fixture
+async def store(herd: Herd) -> AsyncIterator[Store]:
+    async with Store(herd.redis_url) as store:
+        yield store
+
+
+def use(url: str, number: int) -> str:
+    options = webdriver.ChromeOptions()
+    options.set_capability("browserName", BROWSER)
+    driver = webdriver.Remote(url, options=options)
+    try:
+        driver.get(PAGE.format(number))
+        return driver.title
+    finally:
+        driver.quit()
+
+
+async def test_fifty_clients_share_four_slots(herd: Herd, store: Store) -> None:
+    loop = asyncio.get_running_loop()
+    counts: list[int] = []
+    counting = asyncio.create_task(keep_counting(herd, counts), name="count browsers")
+    with ThreadPoolExecutor(CLIENTS) as pool:
+        turns = [loop.run_in_executor(pool, use, herd.url, number) for number in range(CLIENTS)]
+        titles = await asyncio.gather(*turns)
+    counting.cancel()
+
+    assert titles == [str(number) for number in range(CLIENTS)]
+    assert 1 <= max(counts) <= SLOTS
+    await eventually(lambda: slots_are_back(store))
+    assert await store.scard(grid.SESSIONS_ACTIVE()) == 0
+    assert await store.scard(grid.SESSIONS_TERMINATED()) == CLIENTS
+    totals = await store.hgetall(metrics.METRICS_SESSIONS_TOTAL())
+    assert totals == dict.fromkeys(("queued", "pending", "alive", "terminated"), str(CLIENTS))
+    assert await store.get(metrics.METRICS_STARTUP_COUNT()) == str(CLIENTS)
+    assert await take_census(store) == []
+
+
+async def keep_counting(herd: Herd, counts: list[int]) -> None:
+    while True:
+        counts.append(await asyncio.to_thread(count_browsers, herd))
+
+
+def count_browsers(herd: Herd) -> int:
+    """Browsers that were all there when the search ended: who was found before and still runs after it."""
+    found = [process for process in herd.processes() if is_browser(process)]
+    return sum(map(still_runs, found))
+
+
+def is_browser(process: psutil.Process) -> bool:
+    with suppress(psutil.NoSuchProcess):
+        # Those of its pages have other parents, and so has what it forks.
+        parent = process.parent()
+        return parent is not None and parent.name() == "chromedriver"
+    return False
+
+
+def still_runs(process: psutil.Process) -> bool:
+    with suppress(psutil.NoSuchProcess):
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    return False
+
+
+async def slots_are_back(store: Store) -> bool:
+    (orchestrator,) = await store.smembers(grid.ORCHESTRATORS())
+    return await store.llen(grid.ORCHESTRATOR_SLOTS_AVAILABLE(orchestrator)) == SLOTS
