@@ -13,6 +13,7 @@
     │   ├── Draining
     │   ├── SessionNotCreated
     │   └── DriverUnavailable
+    │       └── DriverTimeout
     ├── Lost                  the thing is gone: give it up
     │   ├── SessionLost
     │   └── LeaseLost
@@ -130,6 +131,10 @@ class DriverUnavailable(Unavailable):
 
     status = 500
     webdriver = "session not created"
+
+
+class DriverTimeout(DriverUnavailable):
+    """The browser's driver has not become responsive in time."""
 
 
 class Lost(RemudaError):

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import msgspec
 import psutil
 
-from remuda.base.errors import DriverUnavailable
+from remuda.base.errors import DriverTimeout, DriverUnavailable
 from remuda.base.ids import NodeId
 from remuda.base.log import get_logger
 from remuda.base.processes import (
@@ -72,9 +72,7 @@ class Driver:
             async with asyncio.timeout(timeout):
                 port = await self._start(environ)
         except TimeoutError:
-            raise DriverUnavailable(
-                f"The driver does not listen after {timeout:g} s: {self.tail()}"
-            ) from None
+            raise DriverTimeout(f"The driver does not listen after {timeout:g} s: {self.tail()}") from None
         self.address = self.bidi_address = Address("127.0.0.1", port)
 
     def _environ(self) -> dict[str, str]:

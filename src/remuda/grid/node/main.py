@@ -9,7 +9,7 @@ from contextlib import suppress
 import uvloop
 
 from remuda.base.config import Config
-from remuda.base.errors import RemudaError
+from remuda.base.errors import DriverUnavailable, RemudaError
 from remuda.base.ids import SessionId
 from remuda.base.log import configure_logs, get_logger
 from remuda.fleet.lifeline import Lifeline
@@ -26,6 +26,8 @@ log = get_logger(__name__)
 # What a node says to its orchestrator: that it waits for a session, and that its session has a browser.
 WARM = b"w"
 OPEN = b"o"
+SESSION_IS_SENT = 2.0
+"""A node that is born for a session is sent it right away."""
 
 
 def run_node(config: Config, browser: Browser, control: socket.socket, *, with_browser: bool) -> int:
@@ -51,6 +53,9 @@ async def _live(config: Config, browser: Browser, control: socket.socket, *, wit
             await node.warm_up(with_browser=with_browser, on_open=lambda: _say(control, OPEN))
             _say(control, WARM)
             session = await _await_session(control, leave, node)
+        except DriverUnavailable as error:
+            await _fail(node, control, error)
+            raise
         except BaseException:
             await node.discard()
             raise
@@ -58,6 +63,18 @@ async def _live(config: Config, browser: Browser, control: socket.socket, *, wit
             await node.discard()
         else:
             await node.hold(session)
+
+
+async def _fail(node: Node, control: socket.socket, error: DriverUnavailable) -> None:
+    """Tells the session that the node was born for, if there is one, that it has no driver."""
+    text = b""
+    with suppress(OSError):  # A TimeoutError is one: then it was to be kept warm for whoever comes.
+        async with asyncio.timeout(SESSION_IS_SENT):
+            text = await asyncio.get_running_loop().sock_recv(control, 64)
+    if text:
+        await node.fail(SessionId(text.decode()), error)
+    else:
+        await node.discard()
 
 
 def _say(control: socket.socket, what: bytes) -> None:

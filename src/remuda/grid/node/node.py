@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from remuda.base import clock
-from remuda.base.errors import DriverUnavailable, RemudaError, Unavailable
+from remuda.base.errors import DriverTimeout, DriverUnavailable, RemudaError, Unavailable
 from remuda.base.ids import NodeId, SessionId
 from remuda.base.log import get_logger
 from remuda.fleet.bell import wait_for
@@ -26,7 +26,7 @@ from remuda.grid.node.payload import driver_request
 from remuda.grid.options import read_options
 from remuda.grid.sessions import Sessions, node_beat, session_bell, write_log
 from remuda.grid.slots import Slots
-from remuda.grid.timeouts import DEFAULTS, timeouts
+from remuda.grid.timeouts import timeouts
 from remuda.keyspace import grid
 from remuda.store import Store
 
@@ -78,9 +78,10 @@ class Node:
         """Starts the driver, so that a session only has to wait for its browser, or for nothing at all if
         that is started too; calls back once the session has it."""
         self._driver.on_open = on_open
-        await self._driver.start(timeout=DEFAULTS["driverStartup"])
+        limits = await self._timeouts.read()
+        await self._driver.start(timeout=limits["driverStartup"])
         if with_browser:
-            await self._driver.open_early(self._request([{}]), timeout=DEFAULTS["nodeStartup"])
+            await self._driver.open_early(self._request([{}]), timeout=limits["nodeStartup"])
 
     async def driver_ended(self) -> None:
         """Waits until the driver has ended by itself, whereupon the node is good for nothing."""
@@ -89,6 +90,16 @@ class Node:
     async def discard(self) -> None:
         """Ends a node that never got a session."""
         await self._driver.stop()
+
+    async def fail(self, session: SessionId, error: DriverUnavailable) -> None:
+        """Ends a session that came to a node whose driver does not start, and says why."""
+        self._session = session
+        async with self._store.transaction() as transaction:
+            node_beat(session).write(transaction)
+            for code in ("BOOT", "DSTART"):
+                write_log(transaction, session, code)
+        code = "DTIMEOUT" if isinstance(error, DriverTimeout) else "DFAILURE"
+        await self._close(Ending(code, error.message, is_fault=True))
 
     async def hold(self, session: SessionId) -> None:
         """The session's whole life here: opens it, serves it, and ends it."""
