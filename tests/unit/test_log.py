@@ -147,7 +147,12 @@ def test_no_traceback_gives_a_secret_away(capsys: pytest.CaptureFixture[str], fo
 
 def test_what_is_no_secret_stays_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
     configure_logs()
-    fields = {"url": "http://node:1/a@b?browser=firefox", "pids": [1, 2], "ratio": 0.5, "gone": None}
+    fields: dict[str, Any] = {
+        "url": "http://node:1/a@b?browser=firefox",
+        "pids": [1, 2],
+        "ratio": 0.5,
+        "gone": None,
+    }
 
     get_logger("test").warning("node lost", **fields)
 
