@@ -42,12 +42,16 @@ def run_herd(config: Config) -> None:
     configure_logs(level=config.log_level, form=config.log_format, role="up", pid=os.getpid())
     os.environ[HERD] = new_id()
     with _own_data(config.data), listen(config) as listener:
+        has_started = True
         try:
             uvloop.run(_live(config, listener))
         except* StartFailed:
-            sys.exit(1)
+            # Not left from in here: what is raised in an `except*` comes out as a group, traceback and all.
+            has_started = False
         finally:
             _kill_strays()
+    if not has_started:
+        sys.exit(1)
 
 
 @contextmanager
