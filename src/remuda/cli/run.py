@@ -1,6 +1,5 @@
 """`remuda run`: one process with one or more roles in it."""
 
-import asyncio
 import os
 import socket
 from collections.abc import Callable, Mapping, Sequence
@@ -104,4 +103,3 @@ async def _live(names: Sequence[str], config: Config) -> None:
         if lifeline is not None:
             lifeline.watch(life.ask_stop)
         await life.run(lifeline)
-        await asyncio.sleep(0)
