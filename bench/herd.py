@@ -26,8 +26,8 @@ from urllib.parse import urlsplit
 import psutil
 
 from bench.report import Target, keep, print_table, print_targets, spread
+from remuda.fleet.browsers import QUIET_ARGS
 from remuda.grid.browsers import find_browsers
-from remuda.grid.browsers.families import QUIET_ARGS
 
 MARK = "REMUDA_BENCH"
 START_DEADLINE = 30.0

@@ -8,8 +8,9 @@ from selenium import webdriver
 
 from remuda.base.config import Config
 from remuda.base.errors import InvalidArgument
+from remuda.fleet.browsers import QUIET_ARGS
 from remuda.grid.browsers import FAMILIES, Browser, Family
-from remuda.grid.browsers.families import CHROME, FIREFOX, HEADLESS_SHELL, QUIET_ARGS, WEBKIT
+from remuda.grid.browsers.families import CHROME, FIREFOX, HEADLESS_SHELL, WEBKIT
 from remuda.grid.capabilities import Capabilities
 from remuda.grid.node.payload import driver_request, herd_args, is_plain
 

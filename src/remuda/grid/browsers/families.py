@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from remuda.fleet.browsers import CHROMIUM_COMMANDS, FIREFOX_COMMANDS, HEADLESS_SHELL_COMMANDS, QUIET_ARGS
+
 # Asks the library, in a process of its own: the browser itself says nothing without a display.
 _WEBKIT_VERSION = """
 import ctypes, pathlib, sys
@@ -94,16 +96,6 @@ class Browser:
         return FAMILIES[self.name]
 
 
-# No first-run pages, and no talk with the browser's maker: it slows starts and spoils archives.
-QUIET_ARGS = (
-    "--no-first-run",
-    "--no-default-browser-check",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--disable-quic",
-)
-
 _CHROMIUM_OPTIONS = (
     "binary",
     "debuggerAddress",
@@ -154,7 +146,7 @@ CHROME = Family(
     name="chrome",
     names=("chrome", "chromium"),
     title="Chromium or Chrome",
-    commands=("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome"),
+    commands=CHROMIUM_COMMANDS,
     option="chromium",
     advice="apt-get install chromium chromium-driver, or set REMUDA_CHROMIUM to its path",
     driver_title="ChromeDriver",
@@ -177,7 +169,7 @@ HEADLESS_SHELL = Family(
     name="chrome-headless-shell",
     names=("chrome-headless-shell",),
     title="headless shell of Chromium",
-    commands=("chromium-headless-shell", "chrome-headless-shell"),
+    commands=HEADLESS_SHELL_COMMANDS,
     option="headless_shell",
     advice="apt-get install chromium-headless-shell: a third of the memory, and starts twice as fast",
     driver_title=CHROME.driver_title,
@@ -199,7 +191,7 @@ FIREFOX = Family(
     name="firefox",
     names=("firefox",),
     title="Firefox",
-    commands=("firefox-esr", "firefox"),
+    commands=FIREFOX_COMMANDS,
     option="firefox",
     advice="apt-get install firefox-esr, or set REMUDA_FIREFOX to its path",
     driver_title="geckodriver",

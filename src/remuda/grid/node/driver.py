@@ -26,11 +26,11 @@ from remuda.base.processes import (
     until_exit,
     until_readable,
 )
+from remuda.fleet.leftovers import MARK
 from remuda.fleet.relay import Address
 from remuda.grid.browsers import Browser
 from remuda.grid.capabilities import Capabilities
 from remuda.grid.node.display import Display
-from remuda.grid.node.leftovers import MARK
 
 KILL_TIMEOUT = 10.0
 START_ATTEMPTS = 3

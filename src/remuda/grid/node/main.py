@@ -10,12 +10,12 @@ import uvloop
 
 from remuda.base.config import Config
 from remuda.base.errors import DriverUnavailable, RemudaError
-from remuda.base.ids import SessionId
+from remuda.base.ids import NodeId, SessionId
 from remuda.base.log import configure_logs, get_logger
+from remuda.fleet.leftovers import holder_name
 from remuda.fleet.lifeline import Lifeline
 from remuda.grid.browsers import Browser
 from remuda.grid.node.ending import Ending
-from remuda.grid.node.leftovers import node_name
 from remuda.grid.node.node import Node
 from remuda.grid.node.payload import herd_args
 from remuda.store import Store
@@ -42,7 +42,7 @@ def run_node(config: Config, browser: Browser, control: socket.socket, *, with_b
 
 
 async def _live(config: Config, browser: Browser, control: socket.socket, *, with_browser: bool) -> None:
-    name = node_name()
+    name = NodeId(holder_name())
     args = herd_args(config, browser, is_root=os.geteuid() == 0)
     control.setblocking(False)
     async with Store(config.redis, prefix=config.prefix, name=name) as store:

