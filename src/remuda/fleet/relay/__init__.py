@@ -2,7 +2,8 @@
 
 A request's way: `client` cuts it out of the byte stream, `head` and `body` say whether it is valid and where
 it ends, `exchange` asks the owner's router and carries it out, `rewrite` makes the heads that go on,
-`upstream` reads the answer, and `tunnel` takes over after an upgrade.
+`upstream` reads the answer, and `tunnel` takes over after an upgrade. `handshake` offers a WebSocket to one
+upstream after the other.
 """
 
 from remuda.fleet.relay.address import Address
@@ -10,6 +11,8 @@ from remuda.fleet.relay.errors import BodyTooLarge, HeadTooLarge, MalformedReque
 from remuda.fleet.relay.head import Request
 from remuda.fleet.relay.plan import (
     Answer,
+    Caller,
+    Dial,
     Forward,
     Handle,
     Limits,
@@ -25,6 +28,8 @@ __all__ = [
     "Address",
     "Answer",
     "BodyTooLarge",
+    "Caller",
+    "Dial",
     "Forward",
     "Handle",
     "HeadTooLarge",

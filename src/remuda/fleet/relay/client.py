@@ -11,6 +11,7 @@ from remuda.fleet.relay.errors import HeadTooLarge, MalformedRequest, RequestTim
 from remuda.fleet.relay.exchange import HIGH_WATER, Exchange
 from remuda.fleet.relay.head import END, MAX_HEAD, MEMORABLE, Request, read_head, remember_head
 from remuda.fleet.relay.rewrite import render
+from remuda.fleet.relay.silence import probe_when_silent
 from remuda.fleet.relay.tunnel import Tunnel
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ class Client(asyncio.Protocol):
         self._peer = peer[0] if isinstance(peer, tuple) else ""
         self.expires = self.relay.deadline()
         self.relay.connections.add(self)
-        _probe_when_silent(transport.get_extra_info("socket"))
+        probe_when_silent(transport)
 
     def data_received(self, data: bytes) -> None:
         if self.exchange is not None or self._is_paused or self._is_leaving:
@@ -244,12 +245,3 @@ class Client(asyncio.Protocol):
         sock = self.transport.get_extra_info("socket")
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.transport.abort()
-
-
-def _probe_when_silent(sock: socket.socket) -> None:
-    """Notice a client that lost its power or its network: it sends no FIN, and a tunnel has no deadline."""
-    if sock.family in (socket.AF_INET, socket.AF_INET6):
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 60)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 20)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3)

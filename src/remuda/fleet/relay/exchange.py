@@ -2,15 +2,16 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from remuda.base.errors import Broken, RemudaError, UpstreamUnavailable
 from remuda.fleet.relay.body import Body, Counted, MalformedBody, unchunk
 from remuda.fleet.relay.errors import BodyTooLarge, MalformedRequest
+from remuda.fleet.relay.handshake import Handshake
 from remuda.fleet.relay.head import CHUNKED, UNTIL_CLOSE, Request, Response
-from remuda.fleet.relay.plan import Answer, Forward, Handle, Plan
+from remuda.fleet.relay.plan import Answer, Caller, Dial, Forward, Handle, Plan
 from remuda.fleet.relay.rewrite import CONTINUE, homeward, onward, render
 from remuda.fleet.relay.tunnel import Tunnel
 from remuda.fleet.relay.upstream import Upstream
@@ -38,6 +39,7 @@ class Exchange:
     body: Body | None = None
     upstream: Upstream | None = None
     _plan: Plan | None = None
+    _caller: Caller | None = None
     _task: asyncio.Task[None] | None = None
     _head = b""
     # A bytearray as soon as there is something: adding to bytes would copy a large body over and over.
@@ -62,7 +64,7 @@ class Exchange:
             plan = self._relay.router(self.request)
             if isinstance(plan, Forward):
                 self._forward(plan)
-            elif isinstance(plan, Answer | Handle):
+            elif isinstance(plan, Answer | Handle | Dial):
                 self._follow(plan)
             else:
                 self._spawn(self._follow_later(plan))
@@ -111,6 +113,10 @@ class Exchange:
     def _follow(self, plan: Plan) -> None:
         if isinstance(plan, Forward):
             self._forward(plan)
+            return
+        if isinstance(plan, Dial):
+            self._caller = plan.caller
+            self._spawn(self._dial(plan))
             return
         self._plan = plan
         if self.body is None:
@@ -162,9 +168,14 @@ class Exchange:
             # Nothing was sent yet, so the router may send the request elsewhere.
             self.request.refused = plan.address
             again = self._relay.router(self.request)
-            self._follow(again if isinstance(again, Forward | Answer | Handle) else await again)
+            self._follow(again if isinstance(again, Plan) else await again)
             return
         self._send(upstream)
+
+    async def _dial(self, plan: Dial) -> None:
+        reason = await Handshake(self, plan).run(self._relay.pool)
+        if reason is not None:
+            self._follow(await plan.caller.refused(reason))
 
     def _send(self, upstream: Upstream) -> None:
         self.upstream = upstream
@@ -214,10 +225,12 @@ class Exchange:
         upstream, self.upstream = self.upstream.transport, None
         self.respond_more(homeward(response, self.request, keep_alive=True))
         # Not self._tell: the tunnel would keep the exchange and all it holds in memory.
-        finished = self._relay.observer.request_finished
-        tunnel = Tunnel(
-            self._relay, self.request, partial(finished, self.request, 101, self._bytes_in, self._bytes_out)
+        finished = partial(
+            self._relay.observer.request_finished, self.request, 101, self._bytes_in, self._bytes_out
         )
+        caller, self._caller = self._caller, None
+        on_closed = finished if caller is None else partial(_call_both, finished, caller.ended)
+        tunnel = Tunnel(self._relay, self.request, on_closed)
         early = self._client.become(tunnel, upstream)
         if rest:
             self._client.transport.write(rest)
@@ -248,7 +261,7 @@ class Exchange:
         """
         self.request.refused = plan.address
         again = self._relay.router(self.request)
-        if not isinstance(again, Forward | Answer | Handle):
+        if not isinstance(again, Plan):
             await again
         raise UpstreamUnavailable(reason)
 
@@ -296,6 +309,13 @@ class Exchange:
     def _tell(self, status: int) -> None:
         self._is_over = True
         self._relay.observer.request_finished(self.request, status, self._bytes_in, self._bytes_out)
+        self.end_call()
+
+    def end_call(self) -> None:
+        """Tell who had a WebSocket opened, if anybody, that it is over."""
+        caller, self._caller = self._caller, None
+        if caller is not None:
+            caller.ended()
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         self._task = asyncio.create_task(self._guard(work), name=f"relay {self.request.target[:80]}")
@@ -305,3 +325,8 @@ class Exchange:
             await work
         except Exception as error:
             self.fail(error)
+
+
+def _call_both(first: Callable[[], None], second: Callable[[], None]) -> None:
+    first()
+    second()

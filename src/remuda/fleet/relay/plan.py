@@ -48,7 +48,31 @@ class Handle(Struct, frozen=True):
     max_body: int = 1 << 20
 
 
-Plan = Forward | Answer | Handle
+class Caller(Protocol):
+    """Who wants a WebSocket for its client, and knows whom else to ask."""
+
+    def is_answer(self, status: int) -> bool:
+        """Whether this status is meant for the client; any other but 101 is a refusal."""
+
+    async def refused(self, reason: str) -> "Dial | Answer":
+        """What to do instead; cancelled when the client leaves."""
+
+    def ended(self) -> None:
+        """It is over: the client left, was answered, or its tunnel has closed. Told exactly once."""
+
+
+class Dial(Struct, frozen=True):
+    """Open a WebSocket as `forward` says. Who has not answered after `timeout` seconds has refused.
+
+    The client hears nothing of a refusal: `caller` is asked what to do instead.
+    """
+
+    forward: Forward
+    caller: Caller
+    timeout: float
+
+
+Plan = Forward | Answer | Handle | Dial
 # A plain Plan is the fast path: no task is made for a request whose route is known.
 Router = Callable[[Request], Plan | Awaitable[Plan]]
 RenderError = Callable[[Request | None, RemudaError], Answer]

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from remuda.fleet.relay.head import Request
+from remuda.fleet.relay.silence import probe_when_silent
 
 if TYPE_CHECKING:
     from remuda.fleet.relay.relay import Relay
@@ -42,6 +43,7 @@ class Tunnel:
         self._outward = Pipe(self, client)
         client.set_protocol(self._inward)
         upstream.set_protocol(self._outward)
+        probe_when_silent(upstream)
         self._relay.connections.add(self)
         self._relay.tunnels.add(self)
 

@@ -1,0 +1,92 @@
+"""A WebSocket that is offered to an upstream: until the answer is known, another one can still be asked.
+
+It stands between the upstream's connection and the exchange, so that ordinary requests pay nothing for it
+and the client hears nothing of a refusal.
+"""
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from remuda.base.errors import UpstreamUnavailable
+from remuda.fleet.relay.body import Body
+from remuda.fleet.relay.head import Response
+from remuda.fleet.relay.plan import Dial
+from remuda.fleet.relay.rewrite import onward
+from remuda.fleet.relay.upstream import Pool, Upstream
+
+if TYPE_CHECKING:
+    from remuda.fleet.relay.exchange import Exchange
+
+
+class Handshake:
+    """One upstream's chance to take the WebSocket; owns the connection until the exchange does."""
+
+    # A WebSocket's request has none.
+    body: Body | None = None
+
+    def __init__(self, exchange: "Exchange", plan: Dial) -> None:
+        self.request = exchange.request
+        self._exchange = exchange
+        self._plan = plan
+        self._upstream: Upstream | None = None
+        self._is_taken = False
+        # The reason of a refusal; None once the client is answered.
+        self._outcome: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
+
+    async def run(self, pool: Pool) -> str | None:
+        """Why the upstream did not take the WebSocket; None when the client has its answer."""
+        forward, timeout = self._plan.forward, self._plan.timeout
+        try:
+            async with asyncio.timeout(timeout):
+                self._upstream = await pool.connect(forward.address)
+                self._upstream.owner = self
+                self._upstream.transport.write(onward(self.request, forward))
+                return await self._outcome
+        except UpstreamUnavailable as error:
+            return error.message
+        except TimeoutError:
+            # The answer may have come in the moment in which the time was up.
+            return None if self._is_taken else f"{forward.address} did not answer within {timeout:g} s."
+        finally:
+            if self._upstream is not None and not self._is_taken:
+                self._upstream.drop()
+
+    # What the upstream connection calls.
+
+    def upgraded(self, response: Response, rest: bytes) -> None:
+        self._take()
+        self._exchange.upgraded(response, rest)
+
+    def respond(self, response: Response, body: bytes) -> None:
+        if self._plan.caller.is_answer(response.status):
+            self._take()
+            self._exchange.respond(response, body)
+        else:
+            self._settle(f"{self._plan.forward.address} answered {response.status}, not 101.")
+
+    def respond_more(self, data: bytes) -> None:
+        if self._is_taken:
+            self._exchange.respond_more(data)
+
+    def responded(self) -> None:
+        if self._is_taken:
+            self._exchange.responded()
+            self._exchange.end_call()
+
+    def upstream_lost(self, reason: str) -> None:
+        if self._is_taken:
+            self._exchange.upstream_lost(reason)
+        else:
+            self._settle(reason)
+
+    def upstream_congested(self) -> None:
+        """Nothing follows the head, so there is nobody to slow down."""
+
+    def _take(self) -> None:
+        self._is_taken = True
+        self._exchange.upstream = self._upstream
+        self._settle(None)
+
+    def _settle(self, outcome: str | None) -> None:
+        if not self._outcome.done():
+            self._outcome.set_result(outcome)
