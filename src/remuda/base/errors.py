@@ -11,6 +11,7 @@
     │   ├── StoreUnavailable
     │   ├── UpstreamUnavailable
     │   ├── Draining
+    │   ├── LineFull
     │   ├── SessionNotCreated
     │   └── DriverUnavailable
     │       └── DriverTimeout
@@ -117,6 +118,12 @@ class UpstreamUnavailable(Unavailable):
 
 class Draining(Unavailable):
     """This process is shutting down and takes no new work."""
+
+
+class LineFull(Unavailable):
+    """So many wait already that nobody else is let into the line."""
+
+    status = 429
 
 
 class SessionNotCreated(Unavailable):

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from remuda.keyspace.fleet import BELL
 from remuda.keyspace.key import ChannelName
-from remuda.store import Store
+from remuda.store import Store, Subscription
 
 T = TypeVar("T")
 
@@ -31,15 +31,27 @@ async def wait_for(
     look_every: float = LOOK_EVERY,
 ) -> T | None:
     """What `look` finds, as soon as it finds something; None after the time-out."""
-    deadline = None if timeout is None else asyncio.get_running_loop().time() + timeout
     with store.subscribe(bell) as rings:
-        while True:
-            found = await look()
-            if found is not None:
-                return found
-            pause = look_every
-            if deadline is not None:
-                pause = min(pause, deadline - asyncio.get_running_loop().time())
-                if pause <= 0:
-                    return None
-            await rings.wait(pause)
+        return await look_at_rings(rings, look, timeout=timeout, look_every=look_every)
+
+
+async def look_at_rings(
+    rings: Subscription,
+    look: Callable[[], Awaitable[T | None]],
+    *,
+    timeout: float | None,
+    look_every: float | None = LOOK_EVERY,
+) -> T | None:
+    """The same with bells that are listened to already; None for `look_every` trusts somebody to wake it."""
+    deadline = None if timeout is None else asyncio.get_running_loop().time() + timeout
+    while True:
+        found = await look()
+        if found is not None:
+            return found
+        pause = look_every
+        if deadline is not None:
+            left = deadline - asyncio.get_running_loop().time()
+            if left <= 0:
+                return None
+            pause = left if pause is None else min(pause, left)
+        await rings.wait(pause)

@@ -45,3 +45,29 @@ BELL = Key(
     lifetime=until("it is heard"),
     parts={"topic": rules.TOPIC},
 )
+LINE_ORDER = Key(
+    "remuda:line:order:{line}",
+    ZSetName,
+    meaning="Who waits in the line, in the order in which they came",
+    writer="fleet/line",
+    lifetime=expires(60, ends="prolonged while somebody waits; gone with the last who leaves"),
+    fields={"member": "ticket, scored by its arrival in Unix microseconds by Redis' clock"},
+    parts={"line": rules.TOPIC},
+)
+LINE_LEASES = Key(
+    "remuda:line:leases:{line}",
+    ZSetName,
+    meaning="Until when each ticket of the line counts, unless the process that waits for it prolongs it",
+    writer="fleet/line",
+    lifetime=expires(60, ends="prolonged while somebody waits; gone with the last who leaves"),
+    fields={"member": "ticket, scored by the end of its lease in Unix microseconds by Redis' clock"},
+    parts={"line": rules.TOPIC},
+)
+LINES = Key(
+    "remuda:lines",
+    ZSetName,
+    meaning="Every line that somebody waits in, so that nobody has to scan for them",
+    writer="fleet/line, which also trims those that nobody stands in any more",
+    lifetime=expires(60, ends="prolonged while somebody waits anywhere"),
+    fields={"member": "name of the line, scored by the end of its last lease in Unix microseconds"},
+)

@@ -227,9 +227,10 @@ class Store(Commands):
     # Channels
 
     @contextmanager
-    def subscribe(self, channel: ChannelName) -> Iterator[Subscription]:
-        """Messages of a channel. In force before any command that is sent inside the block."""
-        subscription = Subscription()
+    def subscribe(self, channel: ChannelName, into: Subscription | None = None) -> Iterator[Subscription]:
+        """Messages of a channel, beside those that `into` hears already. In force before any command
+        that is sent inside the block."""
+        subscription = Subscription() if into is None else into
         name = self.prefix + channel
         listeners = self._listeners.setdefault(name, [])
         listeners.append(subscription)

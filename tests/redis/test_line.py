@@ -1,0 +1,387 @@
+"""The waiting line: first come, first served across processes, and nobody dead stands in the way."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from remuda.base.errors import InvalidArgument, LineFull
+from remuda.fleet.bell import bell_of
+from remuda.fleet.line import Lines, who_waits
+from remuda.keyspace.fleet import LINE_LEASES, LINE_ORDER, LINES
+from remuda.keyspace.key import ListName
+from remuda.store import Store
+from remuda.store.census import take_census
+from servers import Server
+from waiting import eventually
+
+LINE = "test:browser"
+FREED = bell_of("test:freed")
+SHELF = ListName("test:shelf")
+"""What is waited for: one takes from it what it can get."""
+FOREVER = 3600.0
+
+
+@asynccontextmanager
+async def process(
+    url: str, *, lease: float = 60, look_every: float = FOREVER, patience: float = 5
+) -> AsyncIterator["Process"]:
+    """What a process has: a connection of its own, and its lines kept. Nothing but bells wakes anybody."""
+    async with Store(url, timeout=patience) as store:
+        lines = Lines(store, lease=lease, look_every=look_every)
+        keeping = asyncio.create_task(lines.run(), name="keep the lines")
+        mine = Process(store, lines, keeping)
+        try:
+            yield mine
+        finally:
+            for task in (keeping, *mine.waiting):
+                task.cancel()
+            await asyncio.gather(keeping, *mine.waiting, return_exceptions=True)
+
+
+class Process:
+    """Some who wait, in a process."""
+
+    def __init__(self, store: Store, lines: Lines, keeping: "asyncio.Task[None]") -> None:
+        self.store = store
+        self.lines = lines
+        self.keeping = keeping
+        self.waiting: list[asyncio.Task[str | None]] = []
+        self.served: list[str] = []
+        self.looks = 0
+
+    async def queue(self, *tickets: str, longest: int | None = None) -> None:
+        """Has these wait, one after the other."""
+        for ticket in tickets:
+            joined = asyncio.Event()
+            task = asyncio.create_task(self._wait(ticket, longest, joined), name=ticket)
+            self.waiting.append(task)
+            await asyncio.wait([task, asyncio.create_task(joined.wait())], return_when="FIRST_COMPLETED")
+
+    async def _wait(self, ticket: str, longest: int | None, joined: asyncio.Event) -> str | None:
+        async with self.lines.wait(LINE, ticket, longest=longest) as place:
+            joined.set()
+            found = await place.served(FREED, self._look, timeout=None)
+            self.served.append(ticket)
+            return found
+
+    async def _look(self) -> str | None:
+        self.looks += 1
+        found: str | None = await self.store.send("LPOP", SHELF)
+        return found
+
+    def task(self, ticket: str) -> "asyncio.Task[str | None]":
+        (found,) = [task for task in self.waiting if task.get_name() == ticket]
+        return found
+
+
+async def free(store: Store, *things: str) -> None:
+    """Puts something on the shelf and rings."""
+    await store.rpush(SHELF, *things)
+    await store.publish(FREED)
+
+
+async def order(store: Store) -> list[str]:
+    return [each.ticket for each in await who_waits(store, "test:")]
+
+
+async def test_who_comes_first_is_served_first_across_processes(any_store: Store, any_url: str) -> None:
+    async with process(any_url) as one, process(any_url) as two:
+        await one.queue("a")
+        await two.queue("b", "c")
+        await one.queue("d")
+        assert await order(any_store) == ["a", "b", "c", "d"]
+
+        for number, ticket in enumerate("abcd"):
+            await free(any_store, str(number))
+            holder = one if ticket in "ad" else two
+            async with asyncio.timeout(5):
+                assert await holder.task(ticket) == str(number)
+
+        assert await order(any_store) == []
+        await any_store.delete(SHELF)
+        assert await take_census(any_store) == []
+
+
+async def test_several_that_are_freed_at_once_reach_as_many(store: Store, redis_url: str) -> None:
+    async with process(redis_url) as one, process(redis_url) as two:
+        await one.queue("a")
+        await two.queue("b")
+        await one.queue("c")
+
+        await free(store, "1", "2", "3")
+
+        async with asyncio.timeout(5):
+            got = [await one.task("a"), await two.task("b"), await one.task("c")]
+        assert got == ["1", "2", "3"]
+
+
+async def test_a_ring_makes_only_the_head_look(store: Store, redis_url: str) -> None:
+    async with process(redis_url) as one, process(redis_url) as two:
+        await one.queue(*(f"a{number}" for number in range(50)))
+        await two.queue(*(f"b{number}" for number in range(50)))
+        await eventually(lambda: one.looks == 1)
+
+        for ring in (2, 3, 4):
+            await store.publish(FREED)
+            await eventually(lambda ring=ring: one.looks == ring)  # type: ignore[misc]
+
+        assert two.looks == 0
+
+
+async def test_what_a_crowd_costs_grows_with_the_crowd_and_not_with_its_square(
+    store: Store, redis_url: str
+) -> None:
+    crowd = 500
+    async with process(redis_url) as one, process(redis_url) as two:
+        await store.send("CONFIG", "RESETSTAT")
+        for number in range(crowd):
+            await (one, two)[number % 2].queue(f"t{number}")
+        await free(store, *(str(number) for number in range(crowd)))
+        async with asyncio.timeout(30):
+            await asyncio.gather(*one.waiting, *two.waiting)
+        stats = await store.send("INFO", "commandstats")
+
+    # To join, to hear that one is the first, to leave.
+    assert calls(stats, "evalsha") <= crowd * 3
+    assert calls(stats, "lpop") <= crowd * 1.1
+
+
+def calls(stats: str, command: str) -> int:
+    (line,) = [line for line in stats.splitlines() if line.startswith(f"cmdstat_{command}:")]
+    return int(line.split("calls=")[1].split(",")[0])
+
+
+async def test_renewing_a_crowd_is_few_commands(store: Store, redis_url: str) -> None:
+    async with process(redis_url, lease=3, look_every=FOREVER) as one:
+        await one.queue(*(f"t{number}" for number in range(500)))
+        before = calls(await store.send("INFO", "commandstats"), "evalsha")
+        ends = await store.send("ZSCORE", LINE_LEASES(LINE), "t499")
+
+        async def is_renewed() -> bool:
+            return bool(await store.send("ZSCORE", LINE_LEASES(LINE), "t499") > ends)
+
+        await eventually(is_renewed)
+
+        # Three batches, and the head of the line looks; one round more on a slow machine.
+        assert calls(await store.send("INFO", "commandstats"), "evalsha") - before <= 2 * (3 + 1)
+
+
+async def test_who_leaves_from_the_middle_disturbs_nobody(store: Store, redis_url: str) -> None:
+    async with process(redis_url) as one:
+        await one.queue("a", "b", "c")
+
+        one.task("b").cancel()
+        await eventually(lambda: one.task("b").done())
+
+        assert await order(store) == ["a", "c"]
+        await free(store, "1", "2")
+        async with asyncio.timeout(5):
+            assert [await one.task("a"), await one.task("c")] == ["1", "2"]
+
+
+async def test_when_the_head_leaves_unserved_the_next_is_called(store: Store, redis_url: str) -> None:
+    async with process(redis_url) as one, process(redis_url) as two:
+        await one.queue("a")
+        await two.queue("b")
+        await store.rpush(SHELF, "1")  # Without a ring: only the call of the one who leaves can tell b.
+
+        one.task("a").cancel()
+
+        async with asyncio.timeout(5):
+            assert await two.task("b") == "1"
+
+
+async def test_the_tickets_of_a_dead_process_fall_out_within_their_lease(
+    store: Store, redis_url: str
+) -> None:
+    async with (
+        process(redis_url, lease=1, look_every=0.05) as living,
+        process(redis_url, lease=1) as dead,
+    ):
+        await dead.queue("a", "b")
+        await living.queue("c")
+        # As by kill -9: nobody leaves, and nobody renews.
+        dead.keeping.cancel()
+        await dead.store.__aexit__(None, None, None)
+
+        await free(store, "1")
+
+        async with asyncio.timeout(5):
+            assert await living.task("c") == "1"
+        assert await order(store) == []
+
+
+async def test_a_line_whose_processes_are_all_dead_is_gone_by_itself(store: Store, redis_url: str) -> None:
+    async with process(redis_url, lease=1) as dead:
+        await dead.queue("a")
+        dead.keeping.cancel()
+
+        async def is_gone() -> bool:
+            return not await store.exists(LINE_ORDER(LINE), LINE_LEASES(LINE), LINES())
+
+        await eventually(is_gone)
+
+
+async def test_a_place_is_kept_longer_than_a_lease(store: Store, redis_url: str) -> None:
+    async with process(redis_url, lease=1, look_every=0.05) as one:
+        await one.queue("a", "b")
+        before = await store.send("ZRANGE", LINE_ORDER(LINE), 0, -1, "WITHSCORES")
+        began = asyncio.get_running_loop().time()
+        await eventually(lambda: asyncio.get_running_loop().time() > began + 1.5)
+
+        assert await store.send("ZRANGE", LINE_ORDER(LINE), 0, -1, "WITHSCORES") == before
+
+
+async def test_a_full_line_takes_nobody_else_in(any_store: Store, any_url: str) -> None:
+    async with process(any_url) as one, process(any_url) as two:
+        await one.queue("a", longest=2)
+        await two.queue("b", longest=2)
+
+        with pytest.raises(LineFull, match="2 wait already"):
+            async with two.lines.wait(LINE, "c", longest=2):
+                pytest.fail("there was no room")
+
+        assert await order(any_store) == ["a", "b"]
+        one.task("a").cancel()
+        await eventually(lambda: one.task("a").done())
+        await two.queue("d", longest=2)
+        assert await order(any_store) == ["b", "d"]
+
+
+async def test_the_dead_take_no_room_in_a_full_line(store: Store, redis_url: str) -> None:
+    async with process(redis_url) as living, process(redis_url, lease=1) as dead:
+        await dead.queue("a")
+        dead.keeping.cancel()
+
+        async def is_let_in() -> bool:
+            try:
+                async with living.lines.wait(LINE, "b", longest=1) as place:
+                    return place.position == 1
+            except LineFull:
+                return False
+
+        await eventually(is_let_in)
+
+
+async def test_the_wait_ends_in_time_and_the_place_is_left(store: Store, redis_url: str) -> None:
+    async with process(redis_url) as one:
+        await one.queue("a")
+
+        async with one.lines.wait(LINE, "b") as place:
+            found = await place.served(FREED, one._look, timeout=0.05)
+
+            assert found is None
+            assert place.position == 2
+        assert await order(store) == ["a"]
+
+
+async def test_ones_own_bell_has_one_check_wherever_one_stands(store: Store, redis_url: str) -> None:
+    class CalledOff(Exception):
+        pass
+
+    is_off = False
+
+    async def check() -> None:
+        if is_off:
+            raise CalledOff
+
+    async def wait(lines: Lines) -> None:
+        async with lines.wait(LINE, "b") as place:
+            await place.served(FREED, one._look, timeout=None, check=check)
+
+    async with process(redis_url) as one:
+        await one.queue("a")
+        waiting = asyncio.create_task(wait(one.lines))
+        await eventually(lambda: order_is(store, ["a", "b"]))
+        is_off = True
+
+        await store.publish(bell_of("b"))
+
+        async with asyncio.timeout(5):
+            with pytest.raises(CalledOff):
+                await waiting
+        assert await order(store) == ["a"]
+
+
+async def order_is(store: Store, tickets: list[str]) -> bool:
+    return await order(store) == tickets
+
+
+async def test_after_a_loss_of_all_data_everybody_stands_where_it_stood(server: Server) -> None:
+    async with process(server.url) as one, process(server.url) as two, Store(server.url) as other:
+        await one.queue("d")
+        await two.queue("c")
+        await one.queue("b")
+        await two.queue("a")
+
+        server.kill()
+        await eventually(lambda: not (one.store.is_connected or two.store.is_connected))
+        server.start()
+
+        await eventually(lambda: order_is(other, ["d", "c", "b", "a"]))
+        await free(other, "1", "2")
+        async with asyncio.timeout(5):
+            assert [await one.task("d"), await two.task("c")] == ["1", "2"]
+
+
+async def test_a_ticket_that_is_lost_without_a_sound_joins_again(store: Store, redis_url: str) -> None:
+    async with process(redis_url, lease=1, look_every=0.05) as one:
+        await one.queue("a", "b", "c")
+
+        await store.delete(LINE_ORDER(LINE), LINE_LEASES(LINE))
+        async with one.lines.wait(LINE, "late"):
+            await eventually(lambda: order_is(store, ["a", "b", "c", "late"]))
+
+
+async def test_those_who_wait_outlast_an_absence_of_redis(server: Server) -> None:
+    async with (
+        process(server.url, lease=1, look_every=0.05, patience=0.5) as one,
+        Store(server.url) as other,
+    ):
+        await one.queue("a", "b")
+        server.pause()
+        # Longer than the lease and than a command's patience.
+        began = asyncio.get_running_loop().time()
+        await eventually(lambda: asyncio.get_running_loop().time() > began + 2)
+        server.resume()
+
+        await eventually(lambda: order_is(other, ["a", "b"]))
+        await free(other, "1", "2")
+        async with asyncio.timeout(10):
+            assert [await one.task("a"), await one.task("b")] == ["1", "2"]
+
+
+async def test_half_a_loss_leaves_nobody_at_the_head_for_ever(store: Store, redis_url: str) -> None:
+    async with process(redis_url) as one:
+        await store.zadd(LINE_ORDER(LINE), {"ghost": 1})
+        await store.expire(LINE_ORDER(LINE), 60)
+
+        await one.queue("a")
+
+        assert await order(store) == ["a"]
+
+
+async def test_who_waits_is_told_by_line_with_position_and_time(store: Store, redis_url: str) -> None:
+    async with process(redis_url) as one, one.lines.wait("elsewhere", "x"), one.lines.wait("test:2", "y"):
+        await one.queue("a", "b")
+
+        seen = await who_waits(store, "test:")
+
+    assert [(each.line, each.ticket, each.position) for each in seen] == [
+        ("test:2", "y", 1),
+        (LINE, "a", 1),
+        (LINE, "b", 2),
+    ]
+    seconds, _ = await store.send("TIME")
+    assert abs(int(seconds) - seen[1].since) < 60
+    assert seen[1].since < seen[2].since
+
+
+async def test_a_name_that_no_key_may_hold_is_refused(store: Store) -> None:
+    lines = Lines(store)
+    for name, ticket in (("a b", "ticket"), (LINE, "no ticket")):
+        with pytest.raises(InvalidArgument):
+            async with lines.wait(name, ticket):
+                pytest.fail("a client's words in a key")
