@@ -26,9 +26,31 @@ STORAGE = StorageId("9d3f0f36-52c8-4d3e-9a55-6e6fa9e3a001")
         ("GET", f"/storage/{STORAGE}/{ID}/a.log", Route(Kind.STORAGE, storage=STORAGE)),
         ("DELETE", f"/storage/{STORAGE}/{ID}/?a", Route(Kind.STORAGE, storage=STORAGE)),
         *(
+            ("GET", path, Route(Kind.PLAYWRIGHT))
+            for path in (
+                "/playwright",
+                "/playwright/",
+                "/playwright?browser=firefox",
+                "/playwright/firefox",
+                "/playwright/firefox/json",
+                "/json",
+                "/json/",
+                "/json?a",
+            )
+        ),
+        *(
+            ("GET", path, Route(Kind.CDP))
+            for path in ("/cdp", "/cdp?a", "/cdp/json/version/", "/cdp/json/version", "/json/version?a")
+        ),
+        *(
             ("GET", path, Route(Kind.API))
             for path in (
                 "/",
+                "/playwrights",
+                "/jsonx",
+                "/json/list",
+                "/cdps",
+                "/cdp/other",
                 "/storage",
                 f"/storage/{STORAGE}",
                 f"/storage/{STORAGE.upper()}/{ID}/a.log",
@@ -74,6 +96,16 @@ def test_an_id_that_is_none_is_a_lost_session(target: str) -> None:
 def test_sessions_are_only_created_by_post(method: str, target: str) -> None:
     with pytest.raises(UnknownMethod):
         find_route(method, target)
+
+
+@pytest.mark.parametrize("target", ["/", "/?browser=firefox"])
+def test_a_websocket_at_the_root_is_playwrights(target: str) -> None:
+    assert find_route("GET", target, is_upgrade=True) == Route(Kind.PLAYWRIGHT)
+    assert find_route("GET", target) == Route(Kind.API)
+
+
+def test_any_other_websocket_is_the_apis() -> None:
+    assert find_route("GET", "/api/live", is_upgrade=True) == Route(Kind.API)
 
 
 def test_webdriver_paths_are_known() -> None:

@@ -143,3 +143,27 @@ def test_the_client_was_last_seen_when_its_command_came(time: Clock) -> None:
     time.time += 5
 
     assert idleness.seen_at == 1005
+
+
+def test_a_session_that_is_tied_to_its_websocket_is_not_idle_while_that_is_open(time: Clock) -> None:
+    idleness, socket, ends = Idleness(), request(upgrade=True), list[float]()
+    idleness.tie_to_websocket(lambda: ends.append(time.time))
+    idleness.request_started(socket)
+
+    time.time += 3600
+
+    assert idleness.seconds() == 0
+    assert ends == []
+
+
+def test_a_session_that_is_tied_to_its_websocket_ends_with_it(time: Clock) -> None:
+    idleness, socket, ends = Idleness(), request(upgrade=True), list[float]()
+    idleness.tie_to_websocket(lambda: ends.append(time.time))
+
+    idleness.request_started(request())
+    idleness.request_finished(request(), 200, 0, 0)
+    idleness.request_started(socket)
+    assert ends == []
+    idleness.request_finished(socket, 101, 0, 0)
+
+    assert ends == [time.time]

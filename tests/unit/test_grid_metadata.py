@@ -195,3 +195,9 @@ def test_downloads_are_kept_only_for_those_who_ask() -> None:
     assert read_options({"se:downloadsEnabled": True}).downloads
     assert read_options({"se:downloadsEnabled": "true"}).downloads
     assert not read_options({"se:downloadsEnabled": False}).downloads
+
+
+def test_only_who_asks_for_it_has_a_session_that_ends_with_its_websocket() -> None:
+    assert read_options({"remuda:options": {"endsWithWebSocket": True}}).ends_with_websocket
+    assert not read_options({"remuda:options": {"endsWithWebSocket": "true"}}).ends_with_websocket
+    assert not read_options({"remuda:options": {}}).ends_with_websocket

@@ -5,6 +5,7 @@
     │   ├── InvalidArgument
     │   ├── UnknownCommand
     │   ├── UnknownMethod
+    │   ├── UpgradeRequired
     │   ├── Forbidden
     │   └── Misconfigured     the operator's input is wrong
     ├── Unavailable           try again later; carries `retry_after`
@@ -79,6 +80,17 @@ class UnknownMethod(Refused):
 
     status = 405
     webdriver = "unknown method"
+
+
+class UpgradeRequired(Refused):
+    """This path is for WebSockets only."""
+
+    status = 426
+    webdriver = "unknown method"
+
+    def headers(self) -> dict[str, str]:
+        # RFC 9110 15.5.22: a 426 says what to upgrade to.
+        return {**super().headers(), "Upgrade": "websocket", "Connection": "Upgrade"}
 
 
 class Forbidden(Refused):

@@ -1,8 +1,8 @@
 """The front door: checks where a request comes from, finds who serves it, and counts what went through."""
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Mapping
 
-from remuda.fleet.relay import Address, Forward, Limits, Relay, Request
+from remuda.fleet.relay import Address, Forward, Limits, Plan, Relay, Request, Router
 from remuda.gateway.counters import Counters
 from remuda.gateway.directory import Directory
 from remuda.gateway.faces import render_error
@@ -17,6 +17,7 @@ class Door:
         self,
         directory: Directory,
         *,
+        rooms: Mapping[Kind, Router] | None = None,
         origins: OriginRule | None = None,
         counters: Counters | None = None,
         limits: Limits | None = None,
@@ -24,9 +25,11 @@ class Door:
         self.counters = counters or Counters()
         self.relay = Relay(self.route, render_error, observer=self.counters, limits=limits)
         self._directory = directory
+        # Those that find a way of their own to who serves them.
+        self._rooms = rooms or {}
         self._origins = origins or OriginRule()
 
-    def route(self, request: Request) -> Forward | Awaitable[Forward]:
+    def route(self, request: Request) -> Plan | Awaitable[Plan]:
         """Where the request goes; awaitable only when somebody has to be looked up."""
         if request.refused is not None:
             self._directory.forget(request.refused)
@@ -37,6 +40,8 @@ class Door:
             if isinstance(found, Address):
                 # A driver has no use for who asked, and a head that goes on as it came costs nothing.
                 return Forward(found, route.target)
+        elif route.kind in self._rooms:
+            return self._rooms[route.kind](request)
         else:
             found = self._find_other(route)
             if isinstance(found, Address):
@@ -46,12 +51,14 @@ class Door:
     def _find_other(self, route: Route) -> Address | Awaitable[Address]:
         if route.storage is not None:
             return self._directory.find_storage(route.storage)
-        return self._directory.find_api() if route.kind is Kind.API else self._directory.find_manager()
+        return self._directory.find_manager() if route.kind is Kind.MANAGER else self._directory.find_api()
 
     def _judge(self, request: Request) -> Route:
         if not is_for_any_page(request.method, request.target):
             self._origins.check(request)
-        route = request.head.memo[self] = find_route(request.method, request.target)
+        route = request.head.memo[self] = find_route(
+            request.method, request.target, is_upgrade=request.is_upgrade
+        )
         return route
 
 

@@ -9,11 +9,13 @@ from remuda.base.hosts import is_loopback
 from remuda.base.log import get_logger
 from remuda.fleet.relay import Address
 from remuda.fleet.role import Role
+from remuda.gateway.cdp import Cdp
 from remuda.gateway.counters import Counters
 from remuda.gateway.door import Door
 from remuda.gateway.listener import BACKLOG, listen
 from remuda.gateway.lookup import RedisDirectory
 from remuda.gateway.origin import OriginRule
+from remuda.gateway.routes import Kind
 from remuda.keyspace import metrics
 from remuda.store import Store
 
@@ -37,7 +39,9 @@ class Gateway(Role):
         self._counters = Counters()
         origins = [origin.strip() for origin in config.allow_origins.split(",") if origin.strip()]
         rule = OriginRule(origins, is_bound_to_loopback=is_loopback(config.host))
-        self._door = Door(self._directory, origins=rule, counters=self._counters)
+        self._cdp = Cdp(self._directory)
+        rooms = {Kind.CDP: self._cdp.route}
+        self._door = Door(self._directory, rooms=rooms, origins=rule, counters=self._counters)
         self._server: asyncio.Server | None = None
 
     async def start(self) -> None:

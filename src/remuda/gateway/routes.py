@@ -14,6 +14,9 @@ HUB = "/wd/hub"
 _command = re.compile(rf"({HUB})?/session/({UUID_PATTERN})(?![^/?])").match
 _webdriver = re.compile(rf"({HUB})?/session(?![^/?])").match
 _storage = re.compile(rf"/storage/({UUID_PATTERN})/").match
+# `/json` and `/json/version` are where clients that were given an http:// URL ask for the WebSocket.
+_cdp = re.compile(r"/(cdp|(cdp/)?json/version/?)(?![^?])").match
+_playwright = re.compile(r"/(playwright(?![^/?])|json/?(?![^?]))").match
 
 
 class Kind(Enum):
@@ -23,6 +26,8 @@ class Kind(Enum):
     NODE = "node"
     API = "api"
     STORAGE = "storage"
+    PLAYWRIGHT = "playwright"
+    CDP = "cdp"
 
 
 class Route(NamedTuple):
@@ -36,9 +41,11 @@ class Route(NamedTuple):
 
 _MANAGER = Route(Kind.MANAGER)
 _API = Route(Kind.API)
+_PLAYWRIGHT = Route(Kind.PLAYWRIGHT)
+_CDP = Route(Kind.CDP)
 
 
-def find_route(method: str, target: str) -> Route:
+def find_route(method: str, target: str, *, is_upgrade: bool = False) -> Route:
     """The route of a request; raises SessionLost or UnknownMethod where there can be none."""
     # First, and in one match: commands to a session are nearly all there is.
     command = _command(target)
@@ -46,15 +53,23 @@ def find_route(method: str, target: str) -> Route:
         prefix, session = command.groups()
         return Route(Kind.NODE, SessionId(session), target[len(prefix) :] if prefix else None)
     webdriver = _webdriver(target)
-    if webdriver is None:
-        storage = _storage(target)
-        return Route(Kind.STORAGE, storage=StorageId(storage[1])) if storage else _API
     path = target.partition("?")[0]
+    if webdriver is None:
+        return _find_other(target, is_playwright=is_upgrade and path == "/")
     if not is_session_root(path):
         raise SessionLost(f"There is no session {path.split('/session/')[1].partition('/')[0]!r}.")
     if method != "POST":
         raise UnknownMethod(f"{path} takes POST, not {method}.")
     return Route(Kind.MANAGER, target=target[len(HUB) :]) if webdriver[1] else _MANAGER
+
+
+def _find_other(target: str, *, is_playwright: bool) -> Route:
+    if is_playwright or _playwright(target):
+        return _PLAYWRIGHT
+    if _cdp(target):
+        return _CDP
+    storage = _storage(target)
+    return Route(Kind.STORAGE, storage=StorageId(storage[1])) if storage else _API
 
 
 def is_for_any_page(method: str, target: str) -> bool:

@@ -65,6 +65,8 @@ class Options:
     labels: Labels = field(default_factory=dict)
     idle: float | None = None
     downloads: bool = False
+    ends_with_websocket: bool = False
+    """Whether the session is there for one WebSocket only, and ends with it."""
 
 
 def read_options(wanted: Capabilities) -> Options:
@@ -79,7 +81,12 @@ def read_options(wanted: Capabilities) -> Options:
         if given.get(dialect.idle) is not None:
             idle = read_idle(given[dialect.idle], f"{dialect.idle!r} in {where}")
     check_count(labels)
-    return Options(labels, idle, downloads=wanted.get("se:downloadsEnabled") in (True, "true"))
+    return Options(
+        labels,
+        idle,
+        downloads=wanted.get("se:downloadsEnabled") in (True, "true"),
+        ends_with_websocket=wanted.get("remuda:options", {}).get("endsWithWebSocket") is True,
+    )
 
 
 def labels_of(sets: Sequence[Capabilities]) -> Labels:

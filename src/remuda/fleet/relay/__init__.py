@@ -7,6 +7,7 @@ upstream after the other.
 """
 
 from remuda.fleet.relay.address import Address
+from remuda.fleet.relay.ask import ask
 from remuda.fleet.relay.errors import BodyTooLarge, HeadTooLarge, MalformedRequest, RequestTimeout
 from remuda.fleet.relay.head import Request
 from remuda.fleet.relay.plan import (
@@ -43,4 +44,5 @@ __all__ = [
     "RequestTimeout",
     "Router",
     "Unobserved",
+    "ask",
 ]

@@ -161,7 +161,10 @@ class Node:
         return self._files.wishes(wanted, browser=self._browser.name)
 
     async def _listen(self, inner_id: str, actual: dict[str, Any]) -> None:
-        self._patience = read_options(self._match(await self._sessions.requested(self._session))).idle
+        options = read_options(self._match(await self._sessions.requested(self._session)))
+        self._patience = options.idle
+        if options.ends_with_websocket:
+            self._idleness.tie_to_websocket(lambda: self.end(Ending("CLOSED", "Its WebSocket was closed")))
         await self._allow_downloads(inner_id)
         self._commands = Commands(
             self._session,

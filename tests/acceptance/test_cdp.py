@@ -1,0 +1,94 @@
+"""A stock Playwright client takes a Chromium of its own over DevTools, for as long as it is connected."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+from playwright.async_api import Browser, Playwright, async_playwright
+
+from herds import DEADLINE, Herd
+from remuda.base.ids import SessionId
+from remuda.grid.model import State, state_of
+from remuda.keyspace import grid
+from remuda.store import Store
+from waiting import eventually
+
+
+@pytest.fixture
+async def store(herd: Herd) -> AsyncIterator[Store]:
+    """The herd's own Redis."""
+    async with Store(herd.redis_url) as store:
+        yield store
+
+
+@pytest.fixture
+async def playwright() -> AsyncIterator[Playwright]:
+    async with async_playwright() as playwright:
+        yield playwright
+
+
+async def active(store: Store) -> set[SessionId]:
+    return {SessionId(each) for each in await store.smembers(grid.SESSIONS_ACTIVE())}
+
+
+async def visit(browser: Browser, title: str) -> list[str]:
+    """The titles of all pages that the browser's client sees, after it has opened one with this title."""
+    page = await browser.contexts[0].new_page()
+    await page.goto(f"data:text/html,<title>{title}</title>")
+    return [await each.title() for each in browser.contexts[0].pages if "<title>" in each.url]
+
+
+@pytest.mark.parametrize("form", ["ws /cdp", "http /cdp", "http "])
+async def test_every_form_of_the_address_leads_to_a_browser(
+    herd: Herd, playwright: Playwright, form: str
+) -> None:
+    scheme, path = form.split(" ")
+    browser = await playwright.chromium.connect_over_cdp(herd.url.replace("http", scheme) + path)
+
+    assert await visit(browser, "corral") == ["corral"]
+    await browser.close()
+
+
+async def test_no_client_sees_the_pages_of_another(herd: Herd, playwright: Playwright) -> None:
+    url = f"{herd.url}/cdp"
+    first = await playwright.chromium.connect_over_cdp(url)
+    second = await playwright.chromium.connect_over_cdp(url)
+
+    assert await visit(first, "one") == ["one"]
+    assert await visit(second, "two") == ["two"]
+    await first.close()
+    await second.close()
+
+
+async def test_the_session_ends_with_its_websocket(herd: Herd, playwright: Playwright, store: Store) -> None:
+    before = await active(store)
+    browser = await playwright.chromium.connect_over_cdp(f"{herd.url}/cdp")
+    (session,) = await active(store) - before
+
+    await browser.close()
+
+    await eventually(lambda: ended(store, session), DEADLINE)
+
+
+async def test_the_session_ends_even_if_its_gateway_is_killed(
+    herd: Herd, playwright: Playwright, store: Store
+) -> None:
+    before = await active(store)
+    browser = await playwright.chromium.connect_over_cdp(f"{herd.url}/cdp")
+    (session,) = await active(store) - before
+
+    herd.process_of("run", "gateway").kill()
+
+    await eventually(lambda: ended(store, session), DEADLINE)
+    await eventually(lambda: not browser.is_connected(), DEADLINE)
+
+
+async def ended(store: Store, session: SessionId) -> bool:
+    return state_of(await store.hgetall(grid.SESSION_STATUS(session))) is State.TERMINATED
+
+
+def test_who_asks_without_a_websocket_hears_how_to(herd: Herd) -> None:
+    status, answer, headers = herd.request("GET", "/cdp")
+
+    assert status == 426
+    assert "connect_over_cdp" in answer["error"]["message"]
+    assert headers["Upgrade"] == "websocket"
