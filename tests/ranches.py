@@ -5,7 +5,7 @@ import signal
 import subprocess
 import tempfile
 import uuid
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -42,14 +42,19 @@ class Ranch:
     running: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     def run(
-        self, *roles: str, data: str = "data", slots: int = SLOTS, options: Sequence[str] = ()
+        self,
+        *roles: str,
+        data: str = "data",
+        slots: int = SLOTS,
+        options: Sequence[str] = (),
+        environ: Mapping[str, str] | None = None,
     ) -> subprocess.Popen[bytes]:
         """A process with these roles."""
         given = ["--redis", self.redis_url, "--data", str(self.home / data), "--port", "0"]
         with (self.home / "ranch.log").open("ab") as log:
             process = subprocess.Popen(
                 [*REMUDA, "run", *roles, *given, "--slots", str(slots), *options],
-                env={**os.environ, "TMPDIR": str(self.temporary), MARK: self.mark},
+                env={**os.environ, **(environ or {}), "TMPDIR": str(self.temporary), MARK: self.mark},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

@@ -53,6 +53,22 @@ def test_a_flag_comes_before_the_environment() -> None:
     assert load_config({"port": 3}, environ={"REMUDA_PORT": "2"}).port == 3
 
 
+def test_a_standard_variable_says_the_same_as_ours() -> None:
+    assert load_config(environ={"OTEL_EXPORTER_OTLP_ENDPOINT": "http://a"}).otlp_endpoint == "http://a"
+
+
+def test_our_variable_comes_before_the_standard_one() -> None:
+    environ = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://a", "REMUDA_OTLP_ENDPOINT": "http://b"}
+
+    assert load_config(environ=environ).otlp_endpoint == "http://b"
+
+
+def test_the_standard_variable_of_traces_comes_before_that_of_all_signals() -> None:
+    environ = {"OTEL_EXPORTER_OTLP_HEADERS": "a=1", "OTEL_EXPORTER_OTLP_TRACES_HEADERS": "a=2"}
+
+    assert load_config(environ=environ).otlp_headers == "a=2"
+
+
 def test_a_flag_that_was_not_given_changes_nothing() -> None:
     assert load_config({"port": None}, environ={"REMUDA_PORT": "2"}).port == 2
 
@@ -131,6 +147,8 @@ def unlike(value: Any) -> Any:
         return not value
     if isinstance(value, int):
         return value + 1
+    if isinstance(value, float):
+        return value / 2
     return Path("/elsewhere") if isinstance(value, Path) else "elsewhere"
 
 

@@ -22,10 +22,12 @@ DEFAULT_FILE = Path("remuda.toml")
 Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
 Count = Annotated[int, msgspec.Meta(ge=0)]
 Interval = Annotated[int, msgspec.Meta(ge=1)]
+Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 
 
-def _option(default: Any, meaning: str, *, secret: bool = False) -> Any:
-    return dataclasses.field(default=default, metadata={"meaning": meaning, "secret": secret})
+def _option(default: Any, meaning: str, *, secret: bool = False, also: tuple[str, ...] = ()) -> Any:
+    """`also` are variables of the same meaning that others have made a standard; ours comes before them."""
+    return dataclasses.field(default=default, metadata={"meaning": meaning, "secret": secret, "also": also})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +66,30 @@ class Config:
     storage_retention: Count = _option(
         2_592_000, "Seconds for which artifacts are kept after their last change; 0 means for ever."
     )
+    otlp_endpoint: str = _option(
+        "",
+        "OpenTelemetry collector that gets traces, by OTLP over HTTP in JSON, such as http://localhost:4318.",
+        also=("OTEL_EXPORTER_OTLP_ENDPOINT",),
+    )
+    otlp_traces_endpoint: str = _option(
+        "",
+        "The whole URL for traces, where it is not `/v1/traces` below `otlp_endpoint`.",
+        also=("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",),
+    )
+    otlp_headers: str = _option(
+        "",
+        "Headers for the collector, as name=value,name=value.",
+        secret=True,
+        also=("OTEL_EXPORTER_OTLP_TRACES_HEADERS", "OTEL_EXPORTER_OTLP_HEADERS"),
+    )
+    otlp_attributes: str = _option(
+        "",
+        "What is said of every process with its traces, as name=value,name=value.",
+        also=("OTEL_RESOURCE_ATTRIBUTES",),
+    )
+    trace_sample: Share = _option(
+        1.0, "Share of the traces that begin here which is kept; traces of clients are as they say."
+    )
     log_level: Literal["debug", "info", "warning", "error"] = _option("warning", "Least severe event logged.")
     log_format: Literal["auto", "text", "json"] = _option(
         "auto", "How log events are written; auto is text in a terminal and JSON elsewhere."
@@ -80,6 +106,11 @@ def env_name(option: str) -> str:
     return ENV_PREFIX + option.upper()
 
 
+def env_names(option: dataclasses.Field[Any]) -> tuple[str, ...]:
+    """Every environment variable of an option, the first before the others."""
+    return (env_name(option.name), *option.metadata["also"])
+
+
 def load_config(
     flags: Mapping[str, Any] | None = None,
     *,
@@ -92,9 +123,10 @@ def load_config(
     for name, value in _read_file(file).items():
         values[name] = (value, f"{name} in {file or DEFAULT_FILE}")
     for option in dataclasses.fields(Config):
-        variable = env_name(option.name)
-        if variable in environ:
-            values[option.name] = (environ[variable], variable)
+        for variable in env_names(option):
+            if variable in environ:
+                values[option.name] = (environ[variable], variable)
+                break
     for name, value in (flags or {}).items():
         if value is not None:
             values[name] = (value, "--" + name.replace("_", "-"))

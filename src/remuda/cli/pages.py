@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any, get_args, get_type_hints
 
 from remuda.base import errors
-from remuda.base.config import Config, env_name
+from remuda.base.config import Config, env_names
 from remuda.base.errors import RemudaError
 
 _OPTIONS = """\
@@ -20,6 +20,14 @@ the herd runs is no option but a setting, in Redis: see `timeouts` in [the keys]
 | in `remuda.toml` | environment | kind | default | meaning |
 |---|---|---|---|---|
 """
+
+_KINDS = {
+    "str": "text",
+    "int": "number",
+    "float": "number",
+    "bool": "true or false",
+    "Path": "path",
+}
 
 _ERRORS = """\
 # Errors
@@ -39,18 +47,22 @@ def render_options() -> str:
     """docs/reference/config.md."""
     kinds = get_type_hints(Config)
     rows = [
-        f"| `{option.name}` | `{env_name(option.name)}` | {_kind(kinds[option.name])} "
+        f"| `{option.name}` | {_variables(option)} | {_kind(kinds[option.name])} "
         f"| {_default(option.default)} | {option.metadata['meaning']} |\n"
         for option in dataclasses.fields(Config)
     ]
     return _OPTIONS + "".join(rows)
 
 
+def _variables(option: dataclasses.Field[Any]) -> str:
+    return ", ".join(f"`{variable}`" for variable in env_names(option))
+
+
 def _kind(hint: Any) -> str:
     choices = get_args(hint)
     if choices:
         return ", ".join(f"`{choice}`" for choice in choices)
-    return {"str": "text", "int": "number", "bool": "true or false", "Path": "path"}[hint.__name__]
+    return _KINDS[hint.__name__]
 
 
 def _default(value: Any) -> str:

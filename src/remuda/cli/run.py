@@ -12,6 +12,7 @@ from remuda.base.errors import Misconfigured
 from remuda.base.log import configure_logs, get_logger
 from remuda.fleet.lifeline import Lifeline
 from remuda.fleet.role import Life, Role, install_signals
+from remuda.fleet.tracing import exporting
 from remuda.store import Store
 
 log = get_logger(__name__)
@@ -96,7 +97,8 @@ def run_roles(names: Sequence[str], config: Config) -> None:
 
 
 async def _live(names: Sequence[str], config: Config) -> None:
-    async with Store(config.redis, prefix=config.prefix, name="+".join(names)) as store:
+    # Around the roles: the spans of their last moments are exported too.
+    async with exporting(config), Store(config.redis, prefix=config.prefix, name="+".join(names)) as store:
         life = Life(store, [ROLES[name](store, config) for name in names])
         install_signals(life)
         lifeline = Lifeline.from_environ()

@@ -25,6 +25,7 @@ from remuda.fleet.drain import Drain
 from remuda.fleet.liveness import Beat, Heart, unix_seconds
 from remuda.fleet.relay import Address, Answer, Handle, Relay, Request
 from remuda.fleet.role import Role
+from remuda.fleet.tracing import Kind, Span, get_tracer, read_context
 from remuda.grid.capabilities import Capabilities, class_of, for_client, read_request
 from remuda.grid.model import State
 from remuda.grid.options import labels_of
@@ -34,9 +35,11 @@ from remuda.grid.slots import Slots, freed_bell
 from remuda.grid.timeouts import timeouts
 from remuda.grid.wire import answer_error, answer_value, read_json
 from remuda.keyspace import grid
+from remuda.keyspace.log_codes import BY_CODE
 from remuda.store import Store
 
 log = get_logger(__name__)
+tracer = get_tracer("manager")
 
 MAX_BODY = 64 << 20
 """Capabilities may carry a whole browser profile or extensions."""
@@ -133,25 +136,32 @@ class Manager(Role):
         return Handle(self._create, MAX_BODY)
 
     async def _create(self, request: Request, body: bytes) -> Answer:
-        with self._drain.work():
+        with self._drain.work(), _span_of(request) as span:
             wanted = read_request(read_json(body))
             labels = labels_of(wanted)
             limits = await self._timeouts.read()
             session = SessionId(new_id())
+            span.set({"remuda.session.id": session})
             began = clock.monotonic()
             try:
                 async with self._step("QTIMEOUT"):
                     await self._sessions.create(
-                        session, requested=wanted, downstream=_client_of(request), labels=labels
+                        session,
+                        requested=wanted,
+                        downstream=_client_of(request),
+                        labels=labels,
+                        trace=span.context,
                     )
                     self._heart.keep(manager_beat(session))
-                    await self._claim_slot(session, wanted, timeout=limits["queue"])
+                    with tracer.span("wait in queue", span.context):
+                        await self._claim_slot(session, wanted, timeout=limits["queue"])
                 async with self._step("OTIMEOUT"):
                     await self._await_scheduled(session, timeout=limits["scheduling"])
                 async with self._step("NTIMEOUT"):
                     actual = await self._await_node(session, timeout=limits["nodeStartup"])
                     await self._hand_over(session, took=clock.monotonic() - began)
             except asyncio.CancelledError:
+                span.fail("CLEFT", BY_CODE["CLEFT"].meaning)
                 self._say_farewell(session, "CLEFT")
                 raise
             except RemudaError as error:
@@ -277,6 +287,14 @@ class Manager(Role):
         self._farewells.add(task)
         task.add_done_callback(self._farewells.discard)
         return task
+
+
+def _span_of(request: Request) -> Span:
+    """The span of a session's creation, in the client's trace if it names one."""
+    parent = read_context(request.header("traceparent"), request.header("tracestate"))
+    client = _client_of(request)
+    attributes = {"client.address": client["host"], "user_agent.original": client["userAgent"]}
+    return tracer.span("create session", parent, kind=Kind.SERVER, attributes=attributes)
 
 
 def _front_door(request: Request) -> str:

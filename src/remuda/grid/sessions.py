@@ -10,6 +10,7 @@ from remuda.base.ids import OrchestratorId, SessionId
 from remuda.fleet.bell import bell_of
 from remuda.fleet.liveness import Beat
 from remuda.fleet.logbook import KEEP
+from remuda.fleet.tracing import SpanContext, decode_context, encode_context, is_recording
 from remuda.grid.model import LEGAL_ORIGINS, STARTUP_BUCKETS, State, state_of
 from remuda.keyspace import grid, metrics
 from remuda.keyspace.key import ChannelName
@@ -82,6 +83,7 @@ class Sessions:
         requested: Any,
         downstream: Mapping[str, str],
         labels: Mapping[str, str] | None = None,
+        trace: SpanContext | None = None,
     ) -> None:
         """Writes a new session down as queued. Its beat comes with it, so no sweep finds it dead."""
         now = clock.rfc3339()
@@ -91,6 +93,9 @@ class Sessions:
             transaction.hset(grid.SESSION_DOWNSTREAM(session), {**downstream, "lastSeen": now})
             if labels:
                 transaction.hset(grid.SESSION_METADATA(session), labels)
+            if trace is not None:
+                telemetry = {"traceID": trace.trace_id, "context": encode_context(trace)}
+                transaction.hset(grid.SESSION_TELEMETRY_CREATION(session), telemetry)
             manager_beat(session).write(transaction)
             transaction.sadd(grid.SESSIONS_ACTIVE(), session)
             transaction.hincrby(metrics.METRICS_SESSIONS_TOTAL(), State.QUEUED)
@@ -150,6 +155,12 @@ class Sessions:
         """What the client asked for: the capability sets; None when there is no such session."""
         text = await self._store.hget(grid.SESSION_CAPABILITIES(session), "requested")
         return None if text is None else msgspec.json.decode(text)
+
+    async def trace(self, session: SessionId) -> SpanContext | None:
+        """The span that the session was created in; None where it is not known or nobody wants to know."""
+        if not is_recording():
+            return None
+        return decode_context(await self._store.hget(grid.SESSION_TELEMETRY_CREATION(session), "context"))
 
     async def last_words(self, session: SessionId) -> tuple[str, dict[str, Any]] | None:
         """Why the session ended: code and meta of its first failure, else of what came before the HALT."""

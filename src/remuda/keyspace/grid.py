@@ -165,7 +165,10 @@ SESSION_TELEMETRY_CREATION = Key(
     meaning="The trace that the session's creation belongs to",
     writer="grid/manager",
     lifetime=_SESSION_PURGED,
-    fields={"traceID": "root span or trace id", "context": "serialized span context"},
+    fields={
+        "traceID": "trace id, 32 hex digits",
+        "context": "JSON, the span of the creation as the headers `traceparent` and `tracestate`",
+    },
     source="000",
 )
 SESSION_UPSTREAM = Key(

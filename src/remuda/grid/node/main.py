@@ -14,6 +14,7 @@ from remuda.base.ids import NodeId, SessionId
 from remuda.base.log import configure_logs, get_logger
 from remuda.fleet.leftovers import holder_name
 from remuda.fleet.lifeline import Lifeline
+from remuda.fleet.tracing import exporting
 from remuda.grid.browsers import Browser
 from remuda.grid.node.ending import Ending
 from remuda.grid.node.node import Node
@@ -45,36 +46,23 @@ async def _live(config: Config, browser: Browser, control: socket.socket, *, wit
     name = NodeId(holder_name())
     args = herd_args(config, browser, is_root=os.geteuid() == 0)
     control.setblocking(False)
-    async with Store(config.redis, prefix=config.prefix, name=name) as store:
+    async with exporting(config), Store(config.redis, prefix=config.prefix, name=name) as store:
         node = Node(store, name, browser, args=args, headless=config.headless)
         leave = asyncio.Event()
         _heed_signals(node, leave)
+        node.warm_up(
+            with_browser=with_browser,
+            on_warm=lambda: _say(control, WARM),
+            on_open=lambda: _say(control, OPEN),
+        )
+        session = None
         try:
-            await node.warm_up(with_browser=with_browser, on_open=lambda: _say(control, OPEN))
-            _say(control, WARM)
             session = await _await_session(control, leave, node)
-        except DriverUnavailable as error:
-            await _fail(node, control, error)
-            raise
-        except BaseException:
-            await node.discard()
-            raise
-        if session is None:
-            await node.discard()
-        else:
+        finally:
+            if session is None:
+                await node.discard()
+        if session is not None:
             await node.hold(session)
-
-
-async def _fail(node: Node, control: socket.socket, error: DriverUnavailable) -> None:
-    """Tells the session that the node was born for, if there is one, that it has no driver."""
-    text = b""
-    with suppress(OSError):  # A TimeoutError is one: then it was to be kept warm for whoever comes.
-        async with asyncio.timeout(SESSION_IS_SENT):
-            text = await asyncio.get_running_loop().sock_recv(control, 64)
-    if text:
-        await node.fail(SessionId(text.decode()), error)
-    else:
-        await node.discard()
 
 
 def _say(control: socket.socket, what: bytes) -> None:
@@ -97,13 +85,25 @@ def _heed_signals(node: Node, leave: asyncio.Event) -> None:
 
 async def _await_session(control: socket.socket, leave: asyncio.Event, node: Node) -> SessionId | None:
     """The session that the orchestrator sends; None when it or the driver goes away, or the node shall,
-    before that."""
+    before that. Raises what kept the driver from starting."""
     message = asyncio.ensure_future(asyncio.get_running_loop().sock_recv(control, 64))
-    leaving = [asyncio.ensure_future(leave.wait()), asyncio.ensure_future(node.driver_ended())]
+    leaving = [asyncio.ensure_future(leave.wait()), asyncio.ensure_future(_cooled(node))]
     try:
-        await asyncio.wait([message, *leaving], return_when=asyncio.FIRST_COMPLETED)
-        text = message.result().decode() if message.done() else ""
+        done, _ = await asyncio.wait([message, *leaving], return_when=asyncio.FIRST_COMPLETED)
+        text = message.result().decode() if message in done else ""
+        if not text:
+            for waiter in done:
+                waiter.result()
     finally:
         for waiter in (message, *leaving):
             waiter.cancel()
     return SessionId(text) if text else None
+
+
+async def _cooled(node: Node) -> None:
+    try:
+        await node.cooled()
+    except DriverUnavailable:
+        # A session that the node was born for comes any moment, and has to be told.
+        await asyncio.sleep(SESSION_IS_SENT)
+        raise

@@ -13,6 +13,7 @@ from remuda.base.log import get_logger
 from remuda.fleet.bell import wait_for
 from remuda.fleet.liveness import Heart
 from remuda.fleet.relay import Address
+from remuda.fleet.tracing import Span, get_tracer
 from remuda.grid.browsers import Browser
 from remuda.grid.capabilities import Capabilities, Offer, first_match
 from remuda.grid.model import State
@@ -31,6 +32,7 @@ from remuda.keyspace import grid
 from remuda.store import Store
 
 log = get_logger(__name__)
+tracer = get_tracer("node")
 
 LOOK_EVERY = 1.0
 
@@ -59,6 +61,8 @@ class Node:
         self._heart = Heart(store)
         self._idleness = Idleness()
         self._fate = Fate()
+        self._warming: asyncio.Task[None]
+        self._was_warm = False
         self._commands: Commands | None = None
         self._session = SessionId("")
         self._patience: float | None = None
@@ -72,69 +76,92 @@ class Node:
 
     # Its life
 
-    async def warm_up(
-        self, *, with_browser: bool = False, on_open: Callable[[], None] = lambda: None
+    def warm_up(
+        self,
+        *,
+        with_browser: bool = False,
+        on_warm: Callable[[], None] = lambda: None,
+        on_open: Callable[[], None] = lambda: None,
     ) -> None:
-        """Starts the driver, so that a session only has to wait for its browser, or for nothing at all if
-        that is started too; calls back once the session has it."""
+        """Begins to start the driver, so that a session only has to wait for its browser, or for nothing at
+        all if that is started too; calls back once all is there, and once the session has its browser."""
         self._driver.on_open = on_open
+        self._warming = asyncio.create_task(
+            self._warm_up(with_browser=with_browser, on_warm=on_warm), name="warm up"
+        )
+
+    async def _warm_up(self, *, with_browser: bool, on_warm: Callable[[], None]) -> None:
         limits = await self._timeouts.read()
         await self._driver.start(timeout=limits["driverStartup"])
         if with_browser:
             await self._driver.open_early(self._request([{}]), timeout=limits["nodeStartup"])
+        on_warm()
 
-    async def driver_ended(self) -> None:
-        """Waits until the driver has ended by itself, whereupon the node is good for nothing."""
+    async def cooled(self) -> None:
+        """Waits until the driver has ended by itself, whereupon the node is good for nothing; raises what
+        kept it from starting."""
+        await asyncio.shield(self._warming)
         await self._driver.ended()
 
     async def discard(self) -> None:
         """Ends a node that never got a session."""
+        self._warming.cancel()
         await self._driver.stop()
-
-    async def fail(self, session: SessionId, error: DriverUnavailable) -> None:
-        """Ends a session that came to a node whose driver does not start, and says why."""
-        self._session = session
-        async with self._store.transaction() as transaction:
-            node_beat(session).write(transaction)
-            for code in ("BOOT", "DSTART"):
-                write_log(transaction, session, code)
-        code = "DTIMEOUT" if isinstance(error, DriverTimeout) else "DFAILURE"
-        await self._close(Ending(code, error.message, is_fault=True))
 
     async def hold(self, session: SessionId) -> None:
         """The session's whole life here: opens it, serves it, and ends it."""
         self._session = session
+        self._was_warm = self._warming.done()
         beat = asyncio.create_task(self._heart.run(), name="heart")
-        watchers: list[asyncio.Task[None]] = []
+        watchers = [self._warming]
         try:
-            await self._open()
-            watchers = [
+            trace = await self._sessions.trace(session)
+            with tracer.span("start node", trace, attributes=self._traits()) as span:
+                await self._open(span)
+            watchers += [
                 asyncio.create_task(self._watch_idleness(), name="watch idleness"),
                 asyncio.create_task(self._watch_driver(), name="watch driver"),
                 asyncio.create_task(self._watch_browser(), name="watch browser"),
                 asyncio.create_task(self._watch_state(), name="watch state"),
             ]
-            await self._fate.decided()
+            with tracer.span("session", trace, attributes=self._traits()) as span:
+                ending = await self._fate.decided()
+                if ending.is_fault:
+                    span.fail(ending.code, str(ending))
         except RemudaError as error:
-            self.end(Ending("DFAILURE", error.message, is_fault=True))
+            code = "DTIMEOUT" if isinstance(error, DriverTimeout) else "DFAILURE"
+            self.end(Ending(code, error.message, is_fault=True))
         finally:
             for task in (beat, *watchers):
                 task.cancel()
             await self._close(self._fate.ending or Ending("TERM", is_fault=True))
 
-    async def _open(self) -> None:
+    def _traits(self) -> dict[str, str | bool]:
+        return {
+            "remuda.session.id": self._session,
+            "remuda.browser.name": self._browser.name,
+            "remuda.browser.version": self._browser.version,
+            "remuda.node.warm": self._was_warm,
+        }
+
+    async def _open(self, span: Span) -> None:
         session = self._session
         requested = self._sessions.requested(session)
         async with self._store.transaction() as transaction:
             node_beat(session).write(transaction)
-            for code in ("BOOT", "DSTART", "DALIVE"):
-                write_log(transaction, session, code)
+            write_log(transaction, session, "BOOT")
+            # Of a warm node, that was long ago.
+            write_log(transaction, session, "DSTART", **({"warm": True} if self._was_warm else {}))
         self._heart.keep(node_beat(session))
+        with tracer.span("start driver", span.context):
+            await self._warming
+        await self._sessions.log(session, "DALIVE")
         limit = (await self._timeouts.read())["nodeStartup"]
         wanted = await requested
-        inner_id, actual = self._driver.take_early() or await self._driver.new_session(
-            self._request(wanted), timeout=limit
-        )
+        with tracer.span("start browser", span.context):
+            inner_id, actual = self._driver.take_early() or await self._driver.new_session(
+                self._request(wanted), timeout=limit
+            )
         self._devtools = _debugger_address(actual)
         self._browser_pid = actual.get(self._browser.family.process_id)
         await self._listen(inner_id, actual)

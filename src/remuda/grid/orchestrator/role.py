@@ -14,6 +14,7 @@ from remuda.base.log import get_logger
 from remuda.fleet.liveness import Beat, Heart, unix_seconds
 from remuda.fleet.queue import ReliableQueue
 from remuda.fleet.role import Role
+from remuda.fleet.tracing import Kind, get_tracer
 from remuda.grid.capabilities import Offer
 from remuda.grid.model import State
 from remuda.grid.orchestrator.provisioner import Provisioner
@@ -24,6 +25,7 @@ from remuda.keyspace import grid
 from remuda.store import Store
 
 log = get_logger(__name__)
+tracer = get_tracer("orchestrator")
 
 HEARTBEAT_TTL = 60
 RETAIN_TTL = 604800
@@ -161,6 +163,12 @@ class Orchestrator(Role):
 
     async def _start_node(self, session: SessionId) -> None:
         wanted: list[dict[str, Any]] = await self._sessions.requested(session) or []
+        trace = await self._sessions.trace(session)
+        known = {"remuda.session.id": session, "remuda.orchestrator.id": self.orchestrator_id}
+        with tracer.span("schedule node", trace, kind=Kind.CONSUMER, attributes=known):
+            await self._schedule(session, wanted)
+
+    async def _schedule(self, session: SessionId, wanted: list[dict[str, Any]]) -> None:
         # Scheduled before it is started: were it the other way round, a crash in between would start two.
         scheduled = await self._sessions.move(
             session, State.PENDING, code="SCHED", orchestrator=self.orchestrator_id

@@ -1,0 +1,152 @@
+"""Brings spans to a collector, in the background. Whether that is there, slow or gone makes no difference to
+anybody else: what it does not take waits, up to a bound, and then the oldest are dropped.
+"""
+
+import asyncio
+import ssl
+from collections import deque
+from contextlib import suppress
+from types import TracebackType
+from typing import Self
+
+from remuda.base.hosts import host_port
+from remuda.base.log import get_logger
+from remuda.fleet.tracing.otlp import encode_spans
+from remuda.fleet.tracing.target import Target
+from remuda.fleet.tracing.tracer import RecordedSpan
+
+log = get_logger(__name__)
+
+EXPORT_EVERY = 2.0
+TIMEOUT = 10.0
+LAST_WORDS = 1.0
+"""How long the end of a process may wait for its last spans to be taken."""
+LAST_PAUSE = 60.0
+BATCH = 512
+MAX_WAITING = 2048
+
+# OTLP 1.x, "Retryable Response Codes". What is refused with any other will be refused for ever.
+_RETRYABLE = frozenset((429, 502, 503, 504))
+
+
+class NotTaken(Exception):
+    """The collector has not taken the spans; it may take them later."""
+
+
+class Exporter:
+    """Use it as `async with Exporter(target) as exporter`, and hand `exporter.take` what has ended."""
+
+    def __init__(self, target: Target, *, every: float = EXPORT_EVERY) -> None:
+        self._target = target
+        self._every = every
+        self._tls: ssl.SSLContext | None = target.tls
+        self._waiting: deque[RecordedSpan] = deque(maxlen=MAX_WAITING)
+        self._woken = asyncio.Event()
+        self._is_closing = False
+        self._is_failing = False
+        self._task: asyncio.Task[None] | None = None
+        self.dropped = 0
+        """How many spans were lost."""
+
+    async def __aenter__(self) -> Self:
+        self._task = asyncio.create_task(self._run(), name="export spans")
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._is_closing = True
+        self._woken.set()
+        if self._task is not None:
+            await asyncio.wait([self._task], timeout=LAST_WORDS)
+            self._task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._task
+
+    def take(self, span: RecordedSpan) -> None:
+        """Keeps a span until the collector has it."""
+        self.dropped += len(self._waiting) == MAX_WAITING
+        self._waiting.append(span)
+        if len(self._waiting) >= BATCH:
+            self._woken.set()
+
+    async def _run(self) -> None:
+        pause = self._every
+        is_last = False
+        while not is_last:
+            await self._pause(pause)
+            is_last = self._is_closing
+            # A collector that has just failed is not worth keeping a process from its end.
+            if not (is_last and self._is_failing):
+                await self._export_all()
+            pause = min(pause * 2, LAST_PAUSE) if self._is_failing else self._every
+
+    async def _pause(self, seconds: float) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                # While it fails, more spans are no reason to try again sooner; the end is.
+                while not self._is_closing:
+                    await self._woken.wait()
+                    self._woken.clear()
+                    if not self._is_failing:
+                        return
+
+    async def _export_all(self) -> None:
+        while self._waiting:
+            batch = [self._waiting.popleft() for _ in range(min(BATCH, len(self._waiting)))]
+            try:
+                await self._export(batch)
+            except NotTaken as error:
+                self._put_back(batch)
+                if not self._is_failing:  # Said once, not with every attempt.
+                    log.warning("traces not exported", to=str(self._target), reason=str(error))
+                self._is_failing = True
+                return
+            if self._is_failing:
+                log.warning("traces exported again", to=str(self._target), lost=self.dropped)
+            self._is_failing = False
+
+    def _put_back(self, batch: list[RecordedSpan]) -> None:
+        room = MAX_WAITING - len(self._waiting)
+        self.dropped += max(0, len(batch) - room)
+        self._waiting.extendleft(reversed(batch[max(0, len(batch) - room) :]))
+
+    async def _export(self, batch: list[RecordedSpan]) -> None:
+        try:
+            async with asyncio.timeout(TIMEOUT):
+                status = await self._post(encode_spans(batch, self._target.resource))
+        except TimeoutError:
+            raise NotTaken(f"no answer within {TIMEOUT:g} s") from None
+        except (OSError, ValueError, asyncio.LimitOverrunError) as error:
+            raise NotTaken(str(error) or type(error).__name__) from error
+        if status in _RETRYABLE:
+            raise NotTaken(f"status {status}")
+        if not 200 <= status < 300:
+            self.dropped += len(batch)
+            log.warning("traces refused", to=str(self._target), status=status, lost=len(batch))
+
+    async def _post(self, body: bytes) -> int:
+        """The status of the collector's answer. A connection each time: there is one every few seconds."""
+        target = self._target
+        reader, writer = await asyncio.open_connection(target.host, target.port, ssl=self._tls)
+        try:
+            headers = {
+                "Host": host_port(target.host, target.port),
+                "Content-Type": "application/json",
+                "Content-Length": str(len(body)),
+                "Connection": "close",
+                **target.headers,
+            }
+            lines = [f"POST {target.path} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items())]
+            writer.write("\r\n".join((*lines, "", "")).encode("latin-1") + body)
+            await writer.drain()
+            return _status(await reader.readline())
+        finally:
+            writer.close()
+
+
+def _status(line: bytes) -> int:
+    version, _, rest = line.partition(b" ")
+    if not version.startswith(b"HTTP/1."):
+        raise ValueError(f"the answer is no HTTP: {line[:40]!r}")
+    return int(rest[:3])
