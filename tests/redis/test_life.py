@@ -58,6 +58,52 @@ async def test_roles_start_in_order_and_leave_in_the_opposite_one(store: Store) 
     assert steps == ["start a", "start b", "serve a", "serve b", "drain b", "drain a", "stop b", "stop a"]
 
 
+async def test_a_role_that_wants_to_leave_ends_the_life_in_good_order(store: Store) -> None:
+    steps: list[str] = []
+    first, second = Recorder("a", steps), Recorder("b", steps)
+    living = await serving(Life(store, [first, second]), steps, 2)
+
+    first.wants_to_leave.set()
+    await living
+
+    assert steps[4:] == ["drain b", "drain a", "stop b", "stop a"]
+
+
+class Slow(Recorder):
+    """A role that never gets done."""
+
+    async def drain(self) -> None:
+        await super().drain()
+        await asyncio.Event().wait()
+
+
+async def test_a_signal_does_not_hurry_a_role_that_leaves_by_itself(store: Store) -> None:
+    steps: list[str] = []
+    role = Slow("a", steps)
+    life = Life(store, [role])
+    living = await serving(life, steps)
+    role.wants_to_leave.set()
+    await eventually(lambda: "drain a" in steps)
+
+    life.ask_stop()
+    assert not life.hurry.is_set()
+    life.ask_stop()
+
+    await living
+    assert steps[-1] == "stop a"
+
+
+async def test_a_life_can_be_ended_at_once(store: Store) -> None:
+    steps: list[str] = []
+    life = Life(store, [Slow("a", steps)])
+    living = await serving(life, steps)
+
+    life.ask_stop_at_once()
+
+    await living
+    assert steps[-1] == "stop a"
+
+
 async def test_a_start_that_fails_stops_what_had_started(store: Store) -> None:
     class Failing(Recorder):
         async def start(self) -> None:

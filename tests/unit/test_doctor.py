@@ -14,6 +14,7 @@ from remuda.base.errors import StoreUnavailable
 from remuda.grid.browsers import Browser, Finding, Program, Survey, survey_browsers
 from remuda.ops import doctor
 from remuda.ops.doctor import Check, State, examine
+from remuda.playwright.browsers import Launch
 
 GIB = 1 << 30
 CHROME = Browser(
@@ -54,7 +55,7 @@ async def test_an_examination_covers_the_whole_machine(tmp_path: Path) -> None:
 
     names = dict.fromkeys(check.name for check in checks)
     assert list(names) == [
-        *("python", "browser", "driver", "ffmpeg", "redis", "port", "data", "disk"),
+        *("python", "browser", "driver", "playwright", "ffmpeg", "redis", "port", "data", "disk"),
         *("shared memory", "open files", "user"),
     ]
     assert doctor.worst(checks) is not State.FAIL
@@ -101,6 +102,21 @@ def test_an_obstacle_without_a_working_browser_is_a_failure() -> None:
     (obstacle,) = doctor.judge_browsers(Survey((), (STRANGER,)))
 
     assert obstacle.state is State.FAIL
+
+
+def test_playwright_is_shown_with_the_browsers_it_can_serve() -> None:
+    chromium = Launch("chromium", {}, Path("/usr/bin/chromium"))
+
+    assert doctor.judge_playwright("1.64.1", [chromium, Launch("webkit", {})]) == Check(
+        "playwright", State.OK, "1.64.1, serves chromium (/usr/bin/chromium), webkit (own build)"
+    )
+
+
+def test_a_playwright_without_a_browser_is_only_a_warning() -> None:
+    check = doctor.judge_playwright("1.64.1", [])
+
+    assert check.state is State.WARN
+    assert "apt-get install chromium" in check.advice
 
 
 def test_a_missing_ffmpeg_is_only_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

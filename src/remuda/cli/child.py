@@ -1,4 +1,6 @@
-"""A process of the herd that is kept running: started, watched, restarted when it dies, ended at the end."""
+"""A process of the herd that is kept running: started, watched, started again when it has ended, and ended at
+the end. One that leaves by itself, in good order, is replaced at once; one that dies, after a pause.
+"""
 
 import asyncio
 import os
@@ -28,10 +30,21 @@ class Child:
     """One process with one or more roles."""
 
     def __init__(
-        self, roles: Sequence[str], environ: Mapping[str, str], *, inherit: Sequence[int] = ()
+        self,
+        roles: Sequence[str],
+        environ: Mapping[str, str],
+        *,
+        args: Sequence[str] = (),
+        inherit: Sequence[int] = (),
+        is_vital: bool = True,
     ) -> None:
         self.roles = list(roles)
+        self.args = list(args)
+        self.is_vital = is_vital
+        """Whether there is no herd without it. What is not vital may fail to start, and is tried again."""
         self.ready = asyncio.Event()
+        """Set when it got ready for the first time."""
+        self._is_ready = False
         self._environ = dict(environ)
         self._inherit = list(inherit)
         self._process: subprocess.Popen[bytes] | None = None
@@ -40,46 +53,51 @@ class Child:
         self._old_tethers: list[Tether] = []
 
     def __str__(self) -> str:
-        return " + ".join(self.roles)
+        return " ".join([" + ".join(self.roles), *self.args])
 
     @property
     def pid(self) -> int:
         return self._process.pid if self._process else 0
 
     async def keep_running(self) -> None:
-        """Starts the process and starts it again whenever it dies; StartFailed if it never got ready."""
+        """Starts the process and starts it again whenever it ends; StartFailed if a vital one never got
+        ready."""
         pause = FIRST_PAUSE
         while True:
             began = clock.monotonic()
             self._start()
-            await self._live_once()
-            if not self.ready.is_set():
+            status = await self._live_once()
+            if self.is_vital and not self.ready.is_set():
                 raise StartFailed
-            log.error(
-                "process died", roles=str(self), status=self._process.returncode if self._process else None
-            )
+            if status == 0 and self._is_ready:  # Nobody has asked it to: its time had come.
+                log.info("process left", roles=str(self))
+                pause = FIRST_PAUSE
+                continue
+            log.error("process died", roles=str(self), status=status)
             pause = FIRST_PAUSE if clock.monotonic() - began > GOOD_LIFE else min(pause * 2, LAST_PAUSE)
             await asyncio.sleep(pause)
 
-    async def _live_once(self) -> None:
-        """Waits for the end of the process, and says when it is ready."""
+    async def _live_once(self) -> int:
+        """Waits for the end of the process, and says when it is ready; its exit status."""
         # Both at once: a node that holds on to the lifeline would hide its parent's early death.
         readiness = asyncio.create_task(self._hear_ready(), name=f"readiness of {self}")
         try:
-            await self._ended()
+            return await self._ended()
         finally:
             readiness.cancel()
 
     async def _hear_ready(self) -> None:
         if await self._tether.wait_ready():
+            self._is_ready = True
             self.ready.set()
 
     def _start(self) -> None:
+        self._is_ready = False
         if self._process is not None:
             self._old_tethers.append(self._tether)
             self._tether = Tether()
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "remuda.cli.main", "run", *self.roles],
+            [sys.executable, "-m", "remuda.cli.main", "run", *self.roles, *self.args],
             env={**os.environ, **self._environ, **self._tether.environ},
             stdin=subprocess.DEVNULL,
             pass_fds=[self._tether.descriptor, *self._inherit],
@@ -88,16 +106,21 @@ class Child:
         )
         self._tether.handed_over()
 
-    async def _ended(self) -> None:
+    async def _ended(self) -> int:
         assert self._process is not None
-        await until_exit(self._process)
+        return await until_exit(self._process)
+
+    def ask_to_leave(self) -> None:
+        """Asks the process to leave, if it runs."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.send_signal(signal.SIGTERM)
 
     async def stop(self, hurry: asyncio.Event) -> None:
         """Asks the process to leave and waits for it; kills it when there is hurry."""
         process = self._process
         if process is None or process.poll() is not None:
             return
-        process.send_signal(signal.SIGTERM)
+        self.ask_to_leave()
         ended = asyncio.create_task(self._ended(), name=f"end of {self}")
         hurried = asyncio.create_task(hurry.wait(), name="hurry")
         await asyncio.wait([ended, hurried], return_when=asyncio.FIRST_COMPLETED)

@@ -38,6 +38,8 @@ class Role:
 
     def __init__(self) -> None:
         self.id = RoleId(new_id())
+        self.wants_to_leave = asyncio.Event()
+        """Set by a role whose time has come: its process then drains and ends, as after a signal."""
 
     async def start(self) -> None:
         """Takes what it needs; raises if it cannot be had."""
@@ -67,6 +69,11 @@ class Life:
     def ask_stop(self) -> None:
         """What a signal does: first asks to leave, then to hurry."""
         (self.hurry if self.stop_asked.is_set() else self.stop_asked).set()
+
+    def ask_stop_at_once(self) -> None:
+        """Asks to leave, whatever is under way."""
+        self.stop_asked.set()
+        self.hurry.set()
 
     async def run(self, lifeline: Lifeline | None = None) -> None:
         """The whole life. Raises what made a role fail."""
@@ -106,16 +113,17 @@ class Life:
     async def _serve(self) -> None:
         tasks = [asyncio.create_task(role.serve(), name=f"serve {role.name}") for role in self._roles]
         tasks.append(asyncio.create_task(self._beat(), name="beat of the roles"))
-        stop = asyncio.create_task(self.stop_asked.wait(), name="stop asked")
+        ends = [asyncio.create_task(self.stop_asked.wait(), name="stop asked")]
+        ends += [asyncio.create_task(role.wants_to_leave.wait(), name="leave") for role in self._roles]
         try:
-            done, _ = await asyncio.wait([stop, *tasks], return_when=asyncio.FIRST_COMPLETED)
-            for task in done - {stop}:
+            done, _ = await asyncio.wait([*ends, *tasks], return_when=asyncio.FIRST_COMPLETED)
+            for task in done.difference(ends):
                 task.result()
                 raise Broken(f"{task.get_name()} ended by itself")
         finally:
-            for task in (stop, *tasks):
+            for task in (*ends, *tasks):
                 task.cancel()
-            await asyncio.gather(stop, *tasks, return_exceptions=True)
+            await asyncio.gather(*ends, *tasks, return_exceptions=True)
 
     async def _drain(self, roles: Sequence[Role]) -> None:
         drains = asyncio.create_task(self._drain_in_order(roles), name="drain")

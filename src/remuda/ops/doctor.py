@@ -20,6 +20,8 @@ from remuda.base.config import Config
 from remuda.base.errors import RemudaError
 from remuda.base.log import redact
 from remuda.grid.browsers import Browser, Program, Survey, probe, survey_browsers
+from remuda.playwright.browsers import Launch, servable
+from remuda.playwright.driver import playwright_version
 from remuda.store.embedded import find_server
 from remuda.store.store import Store
 
@@ -68,6 +70,7 @@ async def examine(config: Config, *, ping: Ping = ask_redis) -> list[Check]:
     async with asyncio.TaskGroup() as tasks:
         looks = [
             tasks.create_task(asyncio.to_thread(look_at_browsers, config), name="doctor browsers"),
+            tasks.create_task(asyncio.to_thread(look_at_playwright, config), name="doctor playwright"),
             tasks.create_task(asyncio.to_thread(look_at_ffmpeg), name="doctor ffmpeg"),
             tasks.create_task(look_at_redis(config.redis, ping), name="doctor redis"),
             tasks.create_task(look_at_port(config.host, config.port), name="doctor port"),
@@ -106,6 +109,19 @@ def _browser_and_driver(browser: Browser) -> list[Check]:
         Check("browser", State.OK, f"{browser.name} {browser.version} ({browser.binary})"),
         Check("driver", State.OK, f"{browser.name} {browser.driver_version} ({browser.driver})"),
     ]
+
+
+def look_at_playwright(config: Config) -> list[Check]:
+    """What Playwright's clients can have."""
+    return [judge_playwright(playwright_version(), servable(config))]
+
+
+def judge_playwright(version: str, launches: Sequence[Launch]) -> Check:
+    """Playwright finds a browser to serve, or how to get one."""
+    if not launches:
+        advice = "needed for Playwright clients: apt-get install chromium, or python -m playwright install"
+        return Check("playwright", State.WARN, f"{version}, but no browser to serve", advice)
+    return Check("playwright", State.OK, f"{version}, serves {', '.join(map(str, launches))}")
 
 
 def look_at_ffmpeg() -> list[Check]:

@@ -1,0 +1,108 @@
+"""Which browsers Playwright can serve on this machine, and what it must be told to launch each.
+
+A path that the config names comes first, then Playwright's own build, which fits best, then what the
+machine has. Everything here looks at the disk: on an event loop, call it in a thread.
+"""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from remuda.base.config import Config
+from remuda.base.errors import Misconfigured
+from remuda.base.programs import locate, search
+from remuda.fleet.browsers import (
+    CHROMIUM_COMMANDS,
+    FIREFOX_COMMANDS,
+    HEADLESS_SHELL_COMMANDS,
+    QUIET_ARGS,
+    all_places,
+)
+from remuda.playwright.driver import has_build
+
+Options = Mapping[str, Any]
+"""Options of Playwright's `launch`."""
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A browser that can be served."""
+
+    browser: str
+    options: Options
+    program: Path | None = None
+    """The browser's program; None when it is Playwright's own build."""
+
+    def __str__(self) -> str:
+        return f"{self.browser} ({self.program or 'own build'})"
+
+
+def find_launch(browser: str, config: Config) -> Launch:
+    """How to launch this browser here; Misconfigured, with what to do, when it cannot be served."""
+    if browser not in _FINDERS:
+        raise Misconfigured(f"Playwright has no browser {browser!r} but {', '.join(_FINDERS)}")
+    find, advice = _FINDERS[browser]
+    launch = find(config)
+    if launch is None:
+        raise Misconfigured(f"Playwright finds no {browser} here: {advice}")
+    return launch
+
+
+def servable(config: Config) -> list[Launch]:
+    """All browsers that can be served here, the usual one first."""
+    return [launch for find, _ in _FINDERS.values() if (launch := find(config)) is not None]
+
+
+def _chromium(config: Config) -> Launch | None:
+    shells = config.headless_shell if config.headless else ""
+    if given := shells or config.chromium:
+        return _chromium_at(locate(Path(given)), config)
+    # As Playwright itself does: without a window, the headless shell, which takes half the time for a page.
+    if config.headless and has_build("chromium-headless-shell"):
+        return _chromium_at(None, config)
+    if has_build("chromium"):
+        return _chromium_at(None, config, channel="chromium")
+    commands = (*(HEADLESS_SHELL_COMMANDS if config.headless else ()), *CHROMIUM_COMMANDS)
+    program = _first(commands)
+    return None if program is None else _chromium_at(program, config)
+
+
+def _chromium_at(program: Path | None, config: Config, **more: Any) -> Launch:
+    options = {
+        "args": [*QUIET_ARGS, *config.chromium_args.split()],
+        # Chromium refuses to run its sandbox as root; Playwright would also do without it elsewhere.
+        "chromiumSandbox": os.geteuid() != 0,
+        **more,
+    }
+    return _launch("chromium", program, config, options)
+
+
+def _firefox(config: Config) -> Launch | None:
+    if not config.firefox and has_build("firefox"):
+        return _launch("firefox", None, config)
+    program = locate(Path(config.firefox)) if config.firefox else _first(FIREFOX_COMMANDS)
+    # A Firefox as Mozilla makes it speaks WebDriver BiDi, Playwright's build a protocol of its own.
+    return None if program is None else _launch("firefox", program, config, {"channel": "moz-firefox"})
+
+
+def _webkit(config: Config) -> Launch | None:
+    return _launch("webkit", None, config) if has_build("webkit") else None
+
+
+def _launch(browser: str, program: Path | None, config: Config, options: Options | None = None) -> Launch:
+    path = {} if program is None else {"executablePath": str(program)}
+    return Launch(browser, {"headless": config.headless, **path, **(options or {})}, program)
+
+
+def _first(commands: Sequence[str]) -> Path | None:
+    return next(iter(search(commands, all_places())), None)
+
+
+_Finder = Callable[[Config], Launch | None]
+_FINDERS: Mapping[str, tuple[_Finder, str]] = {
+    "chromium": (_chromium, "apt-get install chromium-headless-shell, or set REMUDA_CHROMIUM to its path"),
+    "firefox": (_firefox, "apt-get install firefox-esr, or set REMUDA_FIREFOX to its path"),
+    "webkit": (_webkit, "it needs a build of its own: python -m playwright install --with-deps webkit"),
+}

@@ -1,0 +1,73 @@
+"""The driver that comes in the `playwright` package: a node and Playwright's own program for it.
+
+Python's Playwright cannot serve a browser to others, but the driver that it brings along can, by a command
+that its help leaves out.
+"""
+
+import os
+import sys
+from collections.abc import Mapping
+from importlib.metadata import version
+from pathlib import Path
+
+import msgspec
+from playwright._impl._driver import compute_driver_executable, get_driver_env
+
+BROWSERS_PATH = "PLAYWRIGHT_BROWSERS_PATH"
+"""Where Playwright keeps its own builds of the browsers, if not in the user's cache."""
+
+
+def playwright_version() -> str:
+    """The version of Playwright here; a client's must have the same first two numbers."""
+    return version("playwright")
+
+
+def serve_command(browser: str, config: Path) -> list[str]:
+    """The command that launches a browser, serves it, and writes its URL to standard output."""
+    # Not `python -m playwright`: a signal to that would not reach the driver.
+    node, program = compute_driver_executable()
+    return [node, program, "launch-server", "--browser", browser, "--config", str(config)]
+
+
+def serve_environ(home: Path) -> dict[str, str]:
+    """The environment of that command, with this directory for all files that it makes."""
+    environ: Mapping[str, str] = get_driver_env()
+    return {**environ, BROWSERS_PATH: str(builds_directory()), "HOME": str(home), "TMPDIR": str(home)}
+
+
+def builds_directory() -> Path:
+    """Where Playwright's own builds of the browsers are, if there are any."""
+    given = os.environ.get(BROWSERS_PATH)
+    if given == "0":  # Playwright's word for its own package.
+        return _package() / ".local-browsers"
+    if given:
+        return Path(given).absolute()
+    if sys.platform == "darwin":
+        return Path.home() / "Library/Caches/ms-playwright"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ms-playwright"
+
+
+class _Build(msgspec.Struct, rename="camel"):
+    name: str
+    revision: str
+    revision_overrides: dict[str, str] = {}
+
+
+class _Builds(msgspec.Struct):
+    browsers: list[_Build]
+
+
+def has_build(name: str) -> bool:
+    """Whether Playwright's own build of a browser is installed, in the revision that this version wants."""
+    builds = msgspec.json.decode((_package() / "browsers.json").read_bytes(), type=_Builds)
+    (build,) = [each for each in builds.browsers if each.name == name]
+    stem = name.replace("-", "_")
+    directories = [
+        f"{stem}-{build.revision}",
+        *(f"{stem}_{system}_special-{revision}" for system, revision in build.revision_overrides.items()),
+    ]
+    return any((builds_directory() / each / "INSTALLATION_COMPLETE").exists() for each in directories)
+
+
+def _package() -> Path:
+    return Path(compute_driver_executable()[1]).parent

@@ -1,0 +1,140 @@
+"""A browser server: the driver's process with its browser below it, in a directory of its own, and at the end
+gone with everything that it started.
+
+The driver ends when its browser does, so watching one process is enough.
+"""
+
+import asyncio
+import re
+import secrets
+import shutil
+import signal
+import subprocess
+import tempfile
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import msgspec
+import psutil
+
+from remuda.base.errors import DriverTimeout, DriverUnavailable
+from remuda.base.hosts import host_port
+from remuda.base.log import get_logger
+from remuda.base.processes import adopt_orphans, die_with_parent, kill_descendants, until_exit
+from remuda.fleet.leftovers import MARK, holder_name
+from remuda.playwright.browsers import Launch
+from remuda.playwright.driver import serve_command, serve_environ
+
+log = get_logger(__name__)
+
+LOOPBACK = "127.0.0.1"
+EVERYWHERE = "0.0.0.0"
+KILL_TIMEOUT = 10.0
+LOOK_EVERY = 0.01
+_URL_LINE = re.compile(rb"^(ws://\S+)\n", re.MULTILINE)
+
+
+class BrowserServer:
+    """A browser that Playwright clients connect to. Needs a process of its own: its end takes along
+    all children of that process."""
+
+    def __init__(self, launch: Launch, *, host: str = LOOPBACK, port: int = 0) -> None:
+        self._launch = launch
+        self._host = host
+        self._port = port
+        self._name = holder_name()
+        # A short path: Chromium puts a socket in here, and those have at most 107 characters.
+        self.directory = Path(tempfile.gettempdir()) / self._name
+        self._log = self.directory / "server.log"
+        self._process: subprocess.Popen[bytes] | None = None
+        self.endpoint = ""
+        """Its WebSocket URL as this process reaches it, once it has started."""
+
+    # Its life
+
+    async def start(self, *, timeout: float) -> None:
+        """Starts it and waits until it listens, which it does once its browser runs."""
+        adopt_orphans()
+        self.directory.mkdir(mode=0o700)
+        self._process = self._spawn()
+        try:
+            async with asyncio.timeout(timeout):
+                self.endpoint = await self._await_endpoint(self._process)
+        except TimeoutError:
+            raise DriverTimeout(f"The browser does not listen after {timeout:g} s: {self.tail()}") from None
+
+    def _spawn(self) -> subprocess.Popen[bytes]:
+        config = self.directory / "launch.json"
+        config.write_bytes(msgspec.json.encode(self._options()))
+        command = serve_command(self._launch.browser, config)
+        try:
+            with self._log.open("wb") as output:
+                return subprocess.Popen(
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    env={**serve_environ(self.directory), MARK: self._name},
+                    start_new_session=True,
+                    preexec_fn=die_with_parent(signal.SIGKILL),
+                )
+        except OSError as error:
+            raise DriverUnavailable(f"{command[0]} cannot be started: {error}") from error
+
+    def _options(self) -> dict[str, object]:
+        # Whoever knows the path has the browser, so nobody shall guess it.
+        path = f"/playwright/{self._launch.browser}/{secrets.token_urlsafe(24)}"
+        return {**self._launch.options, "host": self._host, "port": self._port, "wsPath": path}
+
+    async def _await_endpoint(self, process: subprocess.Popen[bytes]) -> str:
+        while True:
+            has_ended = process.poll() is not None
+            if match := _URL_LINE.search(self._log.read_bytes()):
+                return with_host(match[1].decode(), LOOPBACK)
+            if has_ended:
+                raise DriverUnavailable(f"The browser ended at once: {self.tail()}")
+            # A file, not a pipe, so that a driver that talks can never block; hence this look every 10 ms.
+            await asyncio.sleep(LOOK_EVERY)
+
+    async def ended(self) -> int:
+        """Waits until it has ended by itself, with its browser or without; its exit status."""
+        assert self._process is not None
+        return await until_exit(self._process)
+
+    async def stop(self) -> None:
+        """Ends it with its browser and whatever they started, and removes their files."""
+        await asyncio.shield(asyncio.to_thread(self._stop))
+
+    def _stop(self) -> None:
+        # Killed, not asked: the profile is thrown away, so there is nothing to save.
+        if not kill_descendants(KILL_TIMEOUT):
+            log.error("browser does not die", holder=self._name)
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def tail(self) -> str:
+        """What it complained about last: the driver's own words, less its stack and its box of stars."""
+        try:
+            text = self._log.read_text(errors="replace")
+        except OSError:
+            return ""
+        lines = [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("at ")]
+        return next((line.strip() for line in lines if "Error" in line), lines[-1].strip() if lines else "")
+
+    # What it serves
+
+    def connections(self) -> int:
+        """How many clients are connected, whatever anybody has counted. Blocks."""
+        if self._process is None:
+            return 0
+        port = urlsplit(self.endpoint).port
+        try:
+            sockets = psutil.Process(self._process.pid).net_connections("tcp")
+        except psutil.NoSuchProcess:
+            return 0
+        return sum(each.laddr.port == port and each.status == psutil.CONN_ESTABLISHED for each in sockets)
+
+
+def with_host(endpoint: str, host: str) -> str:
+    """The URL with another host in it."""
+    parts = urlsplit(endpoint)
+    return parts._replace(netloc=host_port(host, parts.port or 80)).geturl()

@@ -1,0 +1,141 @@
+"""Playwright's browser servers and workers under test, each in a process of its own."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from remuda.base.processes import die_with_parent
+from remuda.fleet.leftovers import MARK
+
+# Generous: the machine may be busy with other tests. Nothing waits for it in vain.
+DEADLINE = 60.0
+
+_HOLDER = """
+import asyncio, json, sys
+from remuda.base.config import load_config
+from remuda.base.errors import DriverUnavailable
+from remuda.playwright.browsers import find_launch
+from remuda.playwright.server import BrowserServer
+
+async def main():
+    server = BrowserServer(find_launch(sys.argv[1], load_config()))
+    answers = {"connections": server.connections, "stop": server.stop, "ended": server.ended}
+    try:
+        await server.start(timeout=float(sys.argv[2]))
+        say([str(server.directory), server.endpoint, ""])
+    except DriverUnavailable as error:
+        say([str(server.directory), "", f"{type(error).__name__}: {error}"])
+    while word := await asyncio.to_thread(sys.stdin.readline):
+        answer = answers[word.strip()]()
+        say(await answer if asyncio.iscoroutine(answer) else answer)
+    await server.stop()
+
+def say(what):
+    print(json.dumps(what), flush=True)
+
+asyncio.run(main())
+"""
+
+
+class Holder:
+    """A process that holds a browser server."""
+
+    def __init__(self, browser: str, *, timeout: float, environ: Mapping[str, str]) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", _HOLDER, browser, str(timeout)],
+            env={**os.environ, **environ},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            preexec_fn=die_with_parent(signal.SIGKILL),
+        )
+        self.directory = Path()
+        self.endpoint = ""
+        self.complaint = ""
+
+    async def _answer(self) -> Any:
+        assert self.process.stdout is not None
+        async with asyncio.timeout(DEADLINE):
+            return json.loads(await asyncio.to_thread(self.process.stdout.readline))
+
+    async def ask(self, word: str) -> Any:
+        """What the server says to `connections`, `stop` or `ended`."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{word}\n")
+        self.process.stdin.flush()
+        return await self._answer()
+
+    async def start(self) -> None:
+        directory, self.endpoint, self.complaint = await self._answer()
+        self.directory = Path(directory)
+
+    async def has_connections(self, count: int) -> bool:
+        return bool(await self.ask("connections") == count)
+
+
+@asynccontextmanager
+async def holder(
+    browser: str = "chromium", *, timeout: float = DEADLINE, **environ: str
+) -> AsyncIterator[Holder]:
+    """A browser server of the test's own."""
+    running = Holder(browser, timeout=timeout, environ=environ)
+    try:
+        await running.start()
+        yield running
+    finally:
+        assert running.process.stdin is not None
+        assert running.process.stdout is not None
+        if running.process.poll() is None:
+            running.process.stdin.close()
+            await asyncio.to_thread(running.process.wait, DEADLINE)
+        running.process.stdout.close()
+
+
+def browser_process(directory: Path) -> psutil.Process:
+    """The main process of the browser whose files are there."""
+    (found,) = [process for process in processes_of(directory) if _is_browser(process.cmdline())]
+    return found
+
+
+def driver_process(directory: Path) -> psutil.Process:
+    """The driver of that browser."""
+    (found,) = [process for process in processes_of(directory) if "launch-server" in process.cmdline()]
+    return found
+
+
+def _is_browser(command: list[str]) -> bool:
+    # Not the scripts around the binaries, nor the processes for tabs and the like, which carry a type.
+    is_binary = Path(command[0]).name in ("chrome", "chromium", "chromium-headless-shell", "firefox-esr")
+    is_part = any(word.startswith("--type=") for word in command) or "-contentproc" in command
+    return is_binary and not is_part
+
+
+def processes_of(directory: Path) -> list[psutil.Process]:
+    """Everything that runs for the holder of these files: it carries its name, or names the files."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            words = process.cmdline()
+            is_ours = process.environ().get(MARK) == directory.name or str(directory) in " ".join(words)
+            if is_ours and words and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+        except (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
+            continue
+    return found
+
+
+def is_gone(process: psutil.Process) -> bool:
+    """Whether the process has ended, buried or not."""
+    try:
+        return process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
