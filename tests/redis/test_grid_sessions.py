@@ -13,7 +13,7 @@ from proxies import Proxy, listening
 from remuda.base import clock
 from remuda.base.ids import OrchestratorId, SessionId, new_id
 from remuda.grid.model import LEGAL_ORIGINS, STARTUP_BUCKETS, State
-from remuda.grid.sessions import Sessions, node_beat, session_bell, write_log
+from remuda.grid.sessions import Sessions, node_beat, session_bell
 from remuda.keyspace import grid, metrics
 from remuda.store import Store
 from remuda.store.census import take_census
@@ -294,9 +294,8 @@ async def test_the_counters_say_what_the_logs_say(store: Store) -> None:
 async def test_an_entry_and_its_counter_are_written_together(store: Store) -> None:
     session = await new_session(store)
 
-    async with store.transaction() as transaction:
-        write_log(transaction, session, "BOOT")
-        write_log(transaction, session, "DFAILURE", message="It crashed")
+    await Sessions(store).log(session, "BOOT")
+    await Sessions(store).log(session, "DFAILURE", message="It crashed")
 
     assert await log_of(store, session) == [("BOOT", {}), ("DFAILURE", {"message": "It crashed"})]
     await check_counters(store)

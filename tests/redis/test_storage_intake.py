@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from grids import new_session
 from remuda.base import clock
 from remuda.base.errors import Lost, Unavailable
 from remuda.base.ids import SessionId
@@ -38,7 +39,7 @@ async def names_of(directory: Path, session: SessionId) -> list[str]:
 
 
 async def test_what_a_writer_announces_is_indexed(store: Store, tmp_path: Path) -> None:
-    session = fresh_session()
+    session = await new_session(store)
     async with running_storage(store, tmp_path) as storage:
         writer = ArtifactWriter(store, storage.storage_id, tmp_path)
         path = await writer.open_session(session)
@@ -77,7 +78,7 @@ async def test_a_writer_cannot_announce_what_is_not_there(store: Store, tmp_path
 
 async def test_a_writer_hears_at_once_that_it_cannot_write(store: Store, tmp_path: Path) -> None:
     storage = keep_storage_id(tmp_path / "storage")
-    session = fresh_session()
+    session = await new_session(store)
     (tmp_path / "storage" / session).touch()
 
     with pytest.raises(Unavailable, match="No artifacts can be written"):
@@ -113,7 +114,7 @@ async def test_news_that_an_earlier_life_had_taken_is_not_lost(store: Store, tmp
 
 
 async def test_many_writers_at_once_lose_nothing(store: Store, redis_url: str, tmp_path: Path) -> None:
-    sessions = [fresh_session() for _ in range(8)]
+    sessions = [await new_session(store) for _ in range(8)]
     names = sorted(f"{number:03}.log" for number in range(100))
 
     async def write(session: SessionId) -> None:

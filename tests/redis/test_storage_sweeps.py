@@ -5,9 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from grids import new_session
 from remuda.base.errors import Lost, Misconfigured
 from remuda.base.ids import SessionId, new_id
 from remuda.fleet.role import Life
+from remuda.grid.model import State
+from remuda.grid.sessions import Sessions
 from remuda.keyspace import grid, metrics
 from remuda.keyspace import storage as keys
 from remuda.storage.identity import keep_storage_id
@@ -145,12 +148,13 @@ async def test_more_than_one_run_can_evict_goes_with_the_next(store: Store, tmp_
 async def test_a_deletion_is_done_by_the_storage_that_holds_the_artifacts(
     store: Store, tmp_path: Path
 ) -> None:
-    session = fresh_session()
+    session = await new_session(store)
     async with running_storage(store, tmp_path) as storage:
         writer = ArtifactWriter(store, storage.storage_id, tmp_path)
         (await writer.open_session(session) / "a.log").write_bytes(b"x")
         await writer.announce(session, "a.log")
         await eventually(lambda: indexed(tmp_path, session))
+        await Sessions(store).move(session, State.TERMINATED, code="CLOSED")
 
         assert await ask_deletion(store, session) == storage.storage_id
 

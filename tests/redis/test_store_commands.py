@@ -255,6 +255,37 @@ async def test_a_command_that_redis_refuses_to_queue_discards_the_whole_transact
     assert await any_store.get(STRING) is None
 
 
+async def test_a_transaction_may_depend_on_a_key_that_is_there(any_store: Store) -> None:
+    await any_store.set(OTHER, "here")
+
+    async with any_store.transaction_provided(OTHER) as transaction:
+        length = transaction.rpush(LIST, "a", b"\x00\xff", 3)
+        value = transaction.get(STRING)
+        items = transaction.lrange(LIST, 0, 0)
+
+    assert transaction.is_done
+    assert (await length, await value, await items) == (3, None, ["a"])
+
+
+async def test_a_transaction_whose_key_is_gone_does_nothing(any_store: Store) -> None:
+    async with any_store.transaction_provided(OTHER) as transaction:
+        length = transaction.rpush(LIST, "a")
+
+    assert not transaction.is_done
+    assert await length is None
+    assert await any_store.send("DBSIZE") == 0
+
+
+async def test_a_transaction_that_depends_on_a_key_heeds_the_prefix(any_url: str, any_store: Store) -> None:
+    async with Store(any_url, prefix="herd:") as store:
+        await store.set(OTHER, "here")
+        async with store.transaction_provided(OTHER) as transaction:
+            transaction.set(STRING, "x")
+
+        assert await store.get(STRING) == "x"
+    assert await any_store.get(STRING) is None
+
+
 async def test_a_refusal_does_not_colour_the_next_transaction(store: Store) -> None:
     with pytest.raises(CommandRefused):
         async with store.transaction() as transaction:

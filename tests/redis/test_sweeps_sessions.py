@@ -219,14 +219,12 @@ async def test_a_slot_that_no_orchestrator_has_keeps_no_session(store: Store) ->
     assert await all_sessions(store) == []
 
 
-async def test_what_a_late_writer_leaves_is_purged_too(store: Store) -> None:
+async def test_what_a_foreign_writer_leaves_of_a_purged_session_is_purged_too(store: Store) -> None:
     session = await ended(store)
     await sweep_all(store, retention=0)
 
-    await Sessions(store).log(session, "HALT")
+    await store.xadd(grid.SESSION_LOG(session), {"code": "HALT"}, about=10)
     await store.hset(grid.SESSION_DOWNSTREAM(session), {"lastSeen": "now"})
-    assert await Sessions(store).move(session, State.TERMINATED, code="TERM") is False
-    assert await Slots(store).release(session) is None
 
     assert await sweep_all(store) == Counter(remains_purged=1)
     assert await keys_with(store, session) == []
@@ -234,7 +232,7 @@ async def test_what_a_late_writer_leaves_is_purged_too(store: Store) -> None:
 
 async def test_what_is_left_of_a_session_stays_while_somebody_beats_for_it(store: Store) -> None:
     session = SessionId(new_id())
-    await Sessions(store).log(session, "BOOT")
+    await store.xadd(grid.SESSION_LOG(session), {"code": "BOOT"}, about=10)
     node_beat(session).write(store)
 
     assert await sweep_all(store) == Counter()

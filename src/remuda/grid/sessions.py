@@ -1,6 +1,11 @@
-"""Everything that is written about a session in Redis, and the only way to change its state."""
+"""Everything that is written about a session in Redis, and the only way to change its state.
+
+Whatever is written belongs to a session that is there, and is looked for in the same step: nobody who is
+late brings a purged session back. Only beats are not, which expire by themselves.
+"""
 
 from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 import msgspec
@@ -15,8 +20,8 @@ from remuda.grid.model import LEGAL_ORIGINS, STARTUP_BUCKETS, State, state_of
 from remuda.keyspace import grid, metrics
 from remuda.keyspace.key import ChannelName
 from remuda.keyspace.log_codes import BY_CODE
-from remuda.store import Store, load_script
-from remuda.store.commands import Commands, stream_entries
+from remuda.store import ProvidedTransaction, Store, load_script
+from remuda.store.commands import stream_entries
 
 _MOVE = load_script(
     __file__,
@@ -62,12 +67,12 @@ def node_beat(session: SessionId) -> Beat:
     return Beat(grid.SESSION_HEARTBEAT_NODE(session), ttl=60)
 
 
-def write_log(commands: Commands, session: SessionId, code: str, **meta: Any) -> None:
-    """Adds an event to the session's log and to the counter of its code, best inside a transaction."""
+def _write_log(transaction: ProvidedTransaction, session: SessionId, code: str, **meta: Any) -> None:
+    """Adds an event to the session's log and to the counter of its code."""
     entry = BY_CODE[code]
     fields = {"component": entry.component, "level": entry.level, "code": code, "meta": _json(meta)}
-    commands.xadd(grid.SESSION_LOG(session), fields, about=KEEP)
-    commands.hincrby(metrics.METRICS_SESSIONS_LOG(entry.level), code)
+    transaction.xadd(grid.SESSION_LOG(session), fields, about=KEEP)
+    transaction.hincrby(metrics.METRICS_SESSIONS_LOG(entry.level), code)
 
 
 class Sessions:
@@ -142,10 +147,45 @@ class Sessions:
         )
         return bool(moved)
 
+    def _about(self, session: SessionId) -> AbstractAsyncContextManager[ProvidedTransaction]:
+        return self._store.transaction_provided(grid.SESSION_STATUS(session))
+
     async def log(self, session: SessionId, code: str, **meta: Any) -> None:
         """Logs an event that changes no state."""
-        async with self._store.transaction() as transaction:
-            write_log(transaction, session, code, **meta)
+        async with self._about(session) as transaction:
+            _write_log(transaction, session, code, **meta)
+
+    async def boot(self, session: SessionId, *, is_warm: bool) -> None:
+        """Writes down that the session has a node, which beats from now on, and whose driver starts."""
+        async with self._about(session) as transaction:
+            node_beat(session).write(transaction)
+            _write_log(transaction, session, "BOOT")
+            # Of a warm node, that was long ago.
+            _write_log(transaction, session, "DSTART", **({"warm": True} if is_warm else {}))
+
+    async def open(
+        self, session: SessionId, *, upstream: Mapping[str, str | int], actual: Mapping[str, Any]
+    ) -> None:
+        """Writes down where the session's node listens and what its browser is."""
+        async with self._about(session) as transaction:
+            transaction.hset(grid.SESSION_UPSTREAM(session), upstream)
+            transaction.hset(grid.SESSION_CAPABILITIES(session), {"actual": _json(actual)})
+            _write_log(transaction, session, "LSINIT")
+            transaction.publish(session_bell(session))
+
+    async def note_seen(self, session: SessionId, at: float) -> None:
+        """Writes down when the session's client was last heard of."""
+        async with self._about(session) as transaction:
+            transaction.hset(grid.SESSION_DOWNSTREAM(session), {"lastSeen": clock.rfc3339(at)})
+
+    async def labels(self, session: SessionId) -> dict[str, str]:
+        """What the client calls the session."""
+        return await self._store.hgetall(grid.SESSION_METADATA(session))
+
+    async def add_labels(self, session: SessionId, labels: Mapping[str, str]) -> None:
+        """Writes labels down, beside those that are there."""
+        async with self._about(session) as transaction:
+            transaction.hset(grid.SESSION_METADATA(session), labels)
 
     async def state(self, session: SessionId) -> State | None:
         """The state of the session; None when there is none."""

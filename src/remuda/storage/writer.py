@@ -4,13 +4,14 @@ The writer needs no index and no storage that runs: its word waits in Redis.
 """
 
 import asyncio
+from contextlib import suppress
 from pathlib import Path
 
 from remuda.base import clock
-from remuda.base.errors import Lost, Unavailable
+from remuda.base.errors import Lost, SessionLost, Unavailable
 from remuda.base.ids import SessionId
 from remuda.fleet.bell import bell_of
-from remuda.keyspace.grid import SESSION_STORAGE
+from remuda.keyspace.grid import SESSION_STATUS, SESSION_STORAGE
 from remuda.keyspace.storage import STORAGE_METADATA_PENDING
 from remuda.storage.directory import LocalDirectory
 from remuda.storage.model import Artifact, Place, StorageId, parse_place, write_news
@@ -28,14 +29,20 @@ class ArtifactWriter:
     async def open_session(self, session: SessionId) -> Path:
         """The directory for a session's artifacts; from now on the session says where they lie.
 
-        Unavailable when it cannot be made, because the disk is full for instance.
+        Lost when there is no such session any more. Unavailable when the directory cannot be made, because
+        the disk is full for instance.
         """
         path = self._directory.path / session
         try:
             path.mkdir(exist_ok=True)
         except OSError as error:
             raise Unavailable(f"No artifacts can be written to {path}: {error.strerror}") from error
-        await self._store.set(SESSION_STORAGE(session), self._storage)
+        async with self._store.transaction_provided(SESSION_STATUS(session)) as transaction:
+            transaction.set(SESSION_STORAGE(session), self._storage)
+        if not transaction.is_done:
+            with suppress(OSError):  # It may hold what was written while the session was there.
+                path.rmdir()
+            raise SessionLost(f"There is no session {session} that could have artifacts")
         return path
 
     async def announce(self, session: SessionId, *names: str) -> None:

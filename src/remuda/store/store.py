@@ -12,16 +12,15 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from types import TracebackType
 from typing import Any, Self, cast
 
-import hiredis
-
 from remuda.base.errors import StoreUnavailable
 from remuda.base.log import get_logger
 from remuda.keyspace.key import ChannelName, Name
 from remuda.store.commands import Commands, Value
 from remuda.store.dial import dial
 from remuda.store.script import Script
+from remuda.store.transaction import ProvidedTransaction, Transaction
 from remuda.store.url import parse_url
-from remuda.store.wire import CommandRefused, Reply, Wire, pack, translate
+from remuda.store.wire import CommandRefused, Reply, Wire, pack
 
 log = get_logger(__name__)
 
@@ -194,9 +193,16 @@ class Store(Commands):
     # Transactions and scripts
 
     @asynccontextmanager
-    async def transaction(self) -> "AsyncIterator[Transaction]":
+    async def transaction(self) -> AsyncIterator[Transaction]:
         """Commands called on it are done together when the block ends; await their replies after it."""
         transaction = Transaction(self)
+        yield transaction
+        await transaction.execute()
+
+    @asynccontextmanager
+    async def transaction_provided(self, key: Name) -> AsyncIterator[ProvidedTransaction]:
+        """The same, but only if this key is there then: for what belongs to it and must go with it."""
+        transaction = ProvidedTransaction(self, key)
         yield transaction
         await transaction.execute()
 
@@ -249,39 +255,6 @@ class Store(Commands):
         if message[0] == "message":
             for listener in self._listeners.get(message[1], ()):
                 listener.wake(message[2])
-
-
-class Transaction(Commands):
-    """Commands that are done together or not at all."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._packed: list[bytes] = []
-        self._replies: list[Reply] = []
-        self._messages: dict[Reply, bytes] = {}
-
-    def send(self, *args: Value) -> Awaitable[Any]:
-        reply = asyncio.get_running_loop().create_future()
-        self._packed.append(self._store.pack(args))
-        self._replies.append(reply)
-        return reply
-
-    def publish(self, channel: ChannelName, message: Value = "") -> Awaitable[int]:
-        # Sent right behind EXEC: up to 7.0, Redis writes a message that this very connection listens to
-        # into the middle of EXEC's reply. A message is a hint, so one too many does no harm.
-        reply = asyncio.get_running_loop().create_future()
-        self._messages[reply] = self._store.pack(("PUBLISH", channel, message))
-        return reply
-
-    async def execute(self) -> None:
-        """Sends the gathered commands; afterwards their replies are there."""
-        if not self._packed and not self._messages:
-            return
-        results = await self._store.send_together(self._packed, then=self._messages)
-        for reply, result in zip(self._replies, results, strict=True):
-            if isinstance(result, hiredis.ReplyError):
-                raise translate(result)
-            reply.set_result(result)
 
 
 def _fail(replies: Sequence[Reply | None], message: str) -> None:

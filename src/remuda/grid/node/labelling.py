@@ -5,17 +5,16 @@ import asyncio
 from remuda.base.ids import SessionId
 from remuda.fleet.relay import Answer, Handle, Request
 from remuda.grid.options import Labels, check_count, read_labels
+from remuda.grid.sessions import Sessions
 from remuda.grid.wire import answer_value, read_json
-from remuda.keyspace import grid
-from remuda.store import Store
 
 
 class Labelling:
     """Adds to the labels of one session."""
 
-    def __init__(self, store: Store, session: SessionId) -> None:
-        self._store = store
-        self._key = grid.SESSION_METADATA(session)
+    def __init__(self, sessions: Sessions, session: SessionId) -> None:
+        self._sessions = sessions
+        self._session = session
         self._adding = asyncio.Lock()
 
     def plans(self) -> dict[tuple[str, str], Handle]:
@@ -29,7 +28,7 @@ class Labelling:
     async def add(self, labels: Labels) -> Answer:
         """Writes the labels down, beside those that are there."""
         async with self._adding:  # Nobody else writes them while the session runs, so the count holds.
-            check_count(await self._store.hgetall(self._key) | labels)
+            check_count(await self._sessions.labels(self._session) | labels)
             if labels:
-                await self._store.hset(self._key, labels)
+                await self._sessions.add_labels(self._session, labels)
         return answer_value(None)

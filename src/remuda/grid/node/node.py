@@ -4,9 +4,6 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import msgspec
-
-from remuda.base import clock
 from remuda.base.errors import DriverTimeout, DriverUnavailable, RemudaError, Unavailable
 from remuda.base.ids import NodeId, SessionId
 from remuda.base.log import get_logger
@@ -25,10 +22,9 @@ from remuda.grid.node.idle import Idleness
 from remuda.grid.node.labelling import Labelling
 from remuda.grid.node.payload import driver_request
 from remuda.grid.options import read_options
-from remuda.grid.sessions import Sessions, node_beat, session_bell, write_log
+from remuda.grid.sessions import Sessions, node_beat, session_bell
 from remuda.grid.slots import Slots
 from remuda.grid.timeouts import timeouts
-from remuda.keyspace import grid
 from remuda.store import Store
 
 log = get_logger(__name__)
@@ -147,11 +143,7 @@ class Node:
     async def _open(self, span: Span) -> None:
         session = self._session
         requested = self._sessions.requested(session)
-        async with self._store.transaction() as transaction:
-            node_beat(session).write(transaction)
-            write_log(transaction, session, "BOOT")
-            # Of a warm node, that was long ago.
-            write_log(transaction, session, "DSTART", **({"warm": True} if self._was_warm else {}))
+        await self._sessions.boot(session, is_warm=self._was_warm)
         self._heart.keep(node_beat(session))
         with tracer.span("start driver", span.context):
             await self._warming
@@ -201,19 +193,15 @@ class Node:
             devtools=self._devtools,
             idleness=self._idleness,
             files=self._files,
-            labelling=Labelling(self._store, self._session),
+            labelling=Labelling(self._sessions, self._session),
         )
         port = await self._commands.listen(self._host)
         self._idleness.restart()
-        async with self._store.transaction() as transaction:
-            transaction.hset(
-                grid.SESSION_UPSTREAM(self._session),
-                {"host": self._host, "port": port, "driverSessionID": inner_id},
-            )
-            actual_text = msgspec.json.encode(self._files.grants(actual))
-            transaction.hset(grid.SESSION_CAPABILITIES(self._session), {"actual": actual_text})
-            write_log(transaction, self._session, "LSINIT")
-            transaction.publish(session_bell(self._session))
+        await self._sessions.open(
+            self._session,
+            upstream={"host": self._host, "port": port, "driverSessionID": inner_id},
+            actual=self._files.grants(actual),
+        )
 
     async def _allow_downloads(self, inner_id: str) -> None:
         # Every other browser heeds its preferences.
@@ -244,10 +232,9 @@ class Node:
             await self._sessions.move(
                 self._session, State.TERMINATED, code=ending.code, message=ending.message
             )
-        async with self._store.transaction() as transaction:
-            if ending.is_fault and ending.code != "TERM":
-                write_log(transaction, self._session, "TERM", message=ending.message)
-            write_log(transaction, self._session, "HALT")
+        if ending.is_fault and ending.code != "TERM":
+            await self._sessions.log(self._session, "TERM", message=ending.message)
+        await self._sessions.log(self._session, "HALT")
 
     # What can end a session
 
@@ -259,8 +246,7 @@ class Node:
                 setting = (await self._timeouts.read())["sessionTermination"]
                 if seen_at != self._idleness.seen_at:
                     seen_at = self._idleness.seen_at
-                    last_seen = {"lastSeen": clock.rfc3339(seen_at)}
-                    await self._store.hset(grid.SESSION_DOWNSTREAM(self._session), last_seen)
+                    await self._sessions.note_seen(self._session, seen_at)
             except Unavailable:
                 continue
             limit = setting if self._patience is None else self._patience

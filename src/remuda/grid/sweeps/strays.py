@@ -1,4 +1,4 @@
-"""Keys whose owner is in no set: what a late writer wrote after a purge, and whoever left without a trace.
+"""Keys whose owner is in no set: what a foreign writer wrote after a purge, and whoever left without a trace.
 
 The keys themselves are searched, a few thousand a run, so it does not matter who forgot to note what. An
 index would have to be kept by every writer, and those who write too late are exactly those who do not.
