@@ -5,10 +5,10 @@ from collections import Counter
 import pytest
 
 from remuda.base.ids import OrchestratorId, SessionId, new_id
+from remuda.fleet.scan import BATCH
 from remuda.grid.model import State
 from remuda.grid.sessions import Sessions
 from remuda.grid.sweeps import SessionSweeps
-from remuda.grid.sweeps.scan import BATCH
 from remuda.keyspace import grid
 from remuda.store import Store
 from remuda.store.census import take_census

@@ -6,13 +6,13 @@ import pytest
 
 from grids import advertise, check_counters, check_slots, log_of, own_slots
 from remuda.base.ids import OrchestratorId, SessionId
+from remuda.fleet.scan import BATCH
 from remuda.grid.manager import Manager
 from remuda.grid.model import State
 from remuda.grid.orchestrator.role import Orchestrator
 from remuda.grid.sessions import Sessions, node_beat
 from remuda.grid.slots import Slots
 from remuda.grid.sweeps import ManagerSweep, OrchestratorSweep
-from remuda.grid.sweeps.scan import BATCH
 from remuda.keyspace import grid
 from remuda.keyspace.key import Key, StringName
 from remuda.store import Store

@@ -5,8 +5,8 @@ from collections.abc import Iterable
 
 from remuda.base import clock
 from remuda.base.ids import ManagerId
+from remuda.fleet.scan import Scan, work_on
 from remuda.grid.sweeps.model import PATIENCE, Patience
-from remuda.grid.sweeps.scan import Scan, work_on
 from remuda.keyspace import grid
 from remuda.store import Store, load_script
 

@@ -9,11 +9,11 @@ from collections.abc import Iterable
 
 from remuda.base import clock
 from remuda.base.ids import OrchestratorId, SessionId, SlotId, is_uuid
+from remuda.fleet.scan import BATCH, Scan, work_on
 from remuda.grid.model import State
 from remuda.grid.sessions import Sessions
 from remuda.grid.slots import Slots
 from remuda.grid.sweeps.model import PATIENCE, Patience, Vitals
-from remuda.grid.sweeps.scan import BATCH, Scan, work_on
 from remuda.grid.sweeps.sessions import survey
 from remuda.keyspace import grid
 from remuda.keyspace.key import ListName

@@ -11,10 +11,10 @@ from typing import Any
 from remuda.base import clock
 from remuda.base.ids import SessionId, SlotId, is_uuid
 from remuda.base.log import get_logger
+from remuda.fleet.scan import BATCH, PER_RUN, Scan, work_on
 from remuda.grid.model import State
 from remuda.grid.sessions import Sessions
 from remuda.grid.sweeps.model import PATIENCE, Patience, Vitals, code_of_silence, is_old, is_silent
-from remuda.grid.sweeps.scan import BATCH, PER_RUN, Scan, work_on
 from remuda.keyspace import grid
 from remuda.keyspace.key import Name
 from remuda.store import Store, load_script

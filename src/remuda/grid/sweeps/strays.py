@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
-from remuda.grid.sweeps.scan import Scan
+from remuda.fleet.scan import Scan
 from remuda.grid.sweeps.sessions import SessionSweeps
 from remuda.keyspace import grid
 from remuda.keyspace.key import Key
