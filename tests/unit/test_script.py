@@ -113,3 +113,43 @@ def test_a_body_may_use_what_an_open_end_stands_for(tmp_path: Path) -> None:
     source = OPEN.replace("#KEYS", "KEYS[3]")
 
     assert load(tmp_path, source, args=["first", "rest"]).open_keys
+
+
+SHARED = """\
+-- What several scripts do.
+-- KEYS[1] remuda:lease:{resource}
+-- ARGV[2] seconds
+
+local function take(owner)
+  return redis.call('SET', KEYS[1], owner, 'EX', ARGV[2])
+end
+"""
+SHARING = """\
+-- Takes a lease.
+-- ARGV[1] owner
+-- returns 1
+
+return take(ARGV[1])
+"""
+
+
+def test_shared_functions_come_first_and_their_header_counts(tmp_path: Path) -> None:
+    (tmp_path / "shared.lua").write_text(SHARED)
+    (tmp_path / "take.lua").write_text(SHARING)
+
+    script = load_script(
+        str(tmp_path / "caller.py"), "take.lua", keys=[LEASE], args=["owner", "seconds"], shared="shared.lua"
+    )
+
+    assert script.source.index("local function take") < script.source.index("return take")
+    assert script.args == ("owner", "seconds")
+
+
+def test_shared_functions_cannot_take_what_no_header_declares(tmp_path: Path) -> None:
+    (tmp_path / "shared.lua").write_text(SHARED.replace("-- ARGV[2] seconds\n", ""))
+    (tmp_path / "take.lua").write_text(SHARING)
+
+    with pytest.raises(Broken, match=r"uses ARGV\[2\]"):
+        load_script(
+            str(tmp_path / "caller.py"), "take.lua", keys=[LEASE], args=["owner"], shared="shared.lua"
+        )

@@ -124,9 +124,7 @@ class Key(Generic[N]):
             raise TypeError(f"{self.pattern} takes {len(placeholders)} value(s), got {len(values)}")
         name = self.pattern
         for placeholder, rule, value in zip(placeholders, self._rules, values, strict=True):
-            if not rule.fullmatch(value):
-                raise InvalidArgument(f"{value!r} is no valid {placeholder} in the key {self.pattern}")
-            name = name.replace("{" + placeholder + "}", value, 1)
+            name = name.replace("{" + placeholder + "}", _admitted(value, rule, placeholder, self.pattern), 1)
         return self.kind(name)
 
     @cached_property
@@ -152,8 +150,20 @@ class Key(Generic[N]):
             )
         )
 
-    def template(self) -> str:
-        """The pattern with `%s` for its one placeholder: for Lua scripts that derive names from ids."""
-        if len(self.placeholders) != 1:
-            raise TypeError(f"{self.pattern} has no single placeholder")
-        return _PLACEHOLDER.sub("%s", self.pattern.replace("%", "%%"))
+    def template(self, *values: str) -> str:
+        """The pattern with its first placeholders filled in and `%s` for the last one: for Lua scripts that
+        derive names from ids."""
+        if len(self.placeholders) != len(values) + 1:
+            raise TypeError(f"{self.pattern} takes {len(self.placeholders) - 1} value(s) for a template")
+        pattern = self.pattern.replace("%", "%%")
+        for placeholder, rule, value in zip(self.placeholders, self._rules, values, strict=False):
+            pattern = pattern.replace(
+                "{" + placeholder + "}", _admitted(value, rule, placeholder, self.pattern), 1
+            )
+        return _PLACEHOLDER.sub("%s", pattern)
+
+
+def _admitted(value: str, rule: re.Pattern[str], placeholder: str, pattern: str) -> str:
+    if not rule.fullmatch(value):
+        raise InvalidArgument(f"{value!r} is no valid {placeholder} in the key {pattern}")
+    return value

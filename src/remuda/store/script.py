@@ -9,6 +9,10 @@
 `load_script` checks the header against what the caller says it will pass, and the body against the
 header, so the two can never drift apart. `KEYS[2..]` or `ARGV[3..]` stands for any number from there on.
 Scripts spell no key: those that derive names from ids get templates (`Key.template()`) as arguments.
+
+Redis knows no imports. Functions that several scripts of a room need lie in a file of their own, which
+`load_script` puts before each of them; what these functions take from KEYS and ARGV stands in that file's
+header, and is part of the header of every script that shares it.
 """
 
 import hashlib
@@ -49,9 +53,17 @@ class Script:
                 raise Broken(f"{self.name} takes {len(declared)} {what}, got {len(given)}")
 
 
-def load_script(beside: str, name: str, *, keys: Sequence[Key[Any]], args: Sequence[str]) -> Script:
-    """The script `name` that lies beside the Python file `beside`; Broken if its header says otherwise."""
-    source = (Path(beside).parent / name).read_text()
+def load_script(
+    beside: str, name: str, *, keys: Sequence[Key[Any]], args: Sequence[str], shared: str | None = None
+) -> Script:
+    """The script `name` that lies beside the Python file `beside`; Broken if its header says otherwise.
+
+    With `shared`, the functions of that file come before it.
+    """
+    directory = Path(beside).parent
+    source = (directory / name).read_text()
+    if shared is not None:
+        source = _join((directory / shared).read_text(), source)
     header = {"KEYS": _header(source, "KEYS", name), "ARGV": _header(source, "ARGV", name)}
     declared = {"KEYS": tuple(key.pattern for key in keys), "ARGV": tuple(args)}
     for kind, (names, is_open) in header.items():
@@ -70,20 +82,29 @@ def load_script(beside: str, name: str, *, keys: Sequence[Key[Any]], args: Seque
     )
 
 
+def _join(shared: str, source: str) -> str:
+    """Both as one script: first both headers, then the shared functions, then the script's own body."""
+    headers, bodies = zip(*(_split(text) for text in (shared, source)), strict=True)
+    return "\n".join([*headers, *bodies])
+
+
+def _split(source: str) -> tuple[str, str]:
+    lines = source.splitlines()
+    end = next((index for index, line in enumerate(lines) if not line.startswith("--")), len(lines))
+    return "\n".join(lines[:end]), "\n".join(lines[end:])
+
+
 def _header(source: str, kind: str, script: str) -> tuple[tuple[str, ...], bool]:
-    names: list[str] = []
-    is_open = False
-    for line in source.splitlines():
-        if not line.startswith("--"):
-            break
-        match = _ENTRY.match(line)
-        if match is None or match[1] != kind:
-            continue
-        if int(match[2]) != len(names) + 1 or is_open:
-            raise Broken(f"{script} declares {kind}[{match[2]}] out of order")
-        names.append(match[4])
-        is_open = match[3] is not None
-    return tuple(names), is_open
+    matches = (_ENTRY.match(line) for line in _split(source)[0].splitlines())
+    # By number: what a script and its shared functions declare may interlock.
+    entries = sorted(
+        ((int(match[2]), match) for match in matches if match and match[1] == kind),
+        key=lambda entry: entry[0],
+    )
+    for place, (number, match) in enumerate(entries, 1):
+        if number != place or (match[3] and place < len(entries)):
+            raise Broken(f"{script} declares {kind}[{number}] out of order")
+    return tuple(match[4] for _, match in entries), bool(entries and entries[-1][1][3])
 
 
 def _check_body(source: str, script: str, kind: str, *, count: int) -> None:
