@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from remuda.base.config import Config, env_name, load_config
+from remuda.base.config import Config, env_name, env_names, load_config
 from remuda.base.errors import Misconfigured
 
 NO_ENVIRON: dict[str, str] = {}
@@ -141,6 +141,44 @@ def test_a_directory_is_no_file() -> None:
         load_config(environ=NO_ENVIRON, file=Path())
 
 
+def test_a_name_from_the_documents_is_understood() -> None:
+    environ = {"MAX_CONCURRENT_SESSIONS": "7", "DEFAULT_BROWSER_TYPE": "firefox", "HEADLESS": "false"}
+
+    config = load_config(environ=environ)
+
+    assert (config.playwright_concurrent, config.playwright_browser, config.headless) == (7, "firefox", False)
+
+
+def test_an_options_own_variable_comes_before_the_documents_name() -> None:
+    environ = {"MAX_LIFETIME_SESSIONS": "7", "REMUDA_PLAYWRIGHT_LIFETIME": "8"}
+
+    assert load_config(environ=environ).playwright_lifetime == 8
+
+
+def test_the_documents_name_comes_before_the_file() -> None:
+    write("playwright_lifetime = 7\n")
+
+    assert load_config(environ={"MAX_LIFETIME_SESSIONS": "8"}).playwright_lifetime == 8
+
+
+def test_a_bad_value_is_named_as_it_was_given() -> None:
+    with pytest.raises(Misconfigured, match=r"^MAX_CONCURRENT_SESSIONS is '0'"):
+        load_config(environ={"MAX_CONCURRENT_SESSIONS": "0"})
+
+
+def test_no_two_options_share_a_variable() -> None:
+    names = [name for option in dataclasses.fields(Config) for name in env_names(option)]
+
+    assert len(names) == len(set(names))
+
+
+def test_a_workers_key_must_outlive_two_lost_beats() -> None:
+    with pytest.raises(Misconfigured, match="REDIS_KEY_TTL"):
+        load_config(environ={"HEARTBEAT_INTERVAL": "10", "REDIS_KEY_TTL": "29"})
+
+    assert load_config(environ={"HEARTBEAT_INTERVAL": "10", "REDIS_KEY_TTL": "30"}).playwright_beat == 10
+
+
 def unlike(value: Any) -> Any:
     """Another value that the option may have."""
     if isinstance(value, bool):
@@ -153,7 +191,7 @@ def unlike(value: Any) -> Any:
 
 
 def test_a_child_process_loads_the_very_same_config() -> None:
-    words = {"log_level": "debug", "log_format": "json"}
+    words = {"log_level": "debug", "log_format": "json", "playwright_browser": "firefox"}
     changed = {option.name: unlike(option.default) for option in dataclasses.fields(Config)} | words
     config = Config(**changed)
 

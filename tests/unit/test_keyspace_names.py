@@ -51,6 +51,7 @@ def test_every_declaration_gives_names_that_find_leads_back_to_it(key: Key[Any])
     examples = {"session": SESSION, "ident": IDENT, "timestamp": TIME_SLOT, "level": "info", "method": "GET"}
     examples |= {"browser": "firefox", "resourcetype": "users", "metric": "numberOfObjects"}
     examples |= {"operation": "PutObject", "service": "s3", "pipeline": "d5a0875093c7581a"}
+    examples |= {"version": "1.62"}
 
     name = key(*(examples.get(placeholder, "abc-1") for placeholder in key.placeholders))
 

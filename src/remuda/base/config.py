@@ -23,6 +23,11 @@ Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
 Count = Annotated[int, msgspec.Meta(ge=0)]
 Interval = Annotated[int, msgspec.Meta(ge=1)]
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
+Percent = Annotated[int, msgspec.Meta(ge=1, le=100)]
+BrowserType = Literal["chromium", "firefox", "webkit"]
+
+BEATS_PER_KEY_TTL = 3
+"""A worker's key must outlive two lost beats."""
 
 
 def _option(default: Any, meaning: str, *, secret: bool = False, also: tuple[str, ...] = ()) -> Any:
@@ -56,7 +61,9 @@ class Config:
     geckodriver: str = _option("", "geckodriver to run; by default the one that is found.")
     webkit: str = _option("", "MiniBrowser of WebKitGTK to run; by default the one that is found.")
     chromium_args: str = _option("", "More arguments for every Chromium, separated by spaces.")
-    headless: bool = _option(True, "Run browsers without a window unless the client says otherwise.")
+    headless: bool = _option(
+        True, "Run browsers without a window unless the client says otherwise.", also=("HEADLESS",)
+    )
     gc_interval: Interval = _option(60, "Seconds between two sweeps of what the dead left behind.")
     session_retention: Count = _option(
         604800, "Seconds for which a session that has ended is kept: its log, times and capabilities."
@@ -90,10 +97,65 @@ class Config:
     trace_sample: Share = _option(
         1.0, "Share of the traces that begin here which is kept; traces of clients are as they say."
     )
+    playwright_workers: Count = _option(
+        1, "Playwright workers that `remuda up` starts for each browser that it finds."
+    )
+    playwright_browser: BrowserType = _option(
+        "chromium", "Browser of Playwright clients that name none.", also=("DEFAULT_BROWSER_TYPE",)
+    )
+    playwright_concurrent: Interval = _option(
+        5, "Connections that a worker serves at the same time.", also=("MAX_CONCURRENT_SESSIONS",)
+    )
+    playwright_lifetime: Interval = _option(
+        50, "Connections after which a worker is due to restart.", also=("MAX_LIFETIME_SESSIONS",)
+    )
+    playwright_restart_share: Percent = _option(
+        25, "Percent of a browser's workers, at least one, that may be restarting at the same time."
+    )
+    playwright_wait: Interval = _option(
+        30, "Seconds for which a client waits for a free place.", also=("WORKER_SELECT_TIMEOUT",)
+    )
+    playwright_queue: Count = _option(100, "Clients that may wait for a browser at the same time.")
+    playwright_dial: Interval = _option(
+        5, "Seconds within which a worker must answer before another one is tried."
+    )
+    playwright_lease: Interval = _option(
+        20, "Seconds after which the connections of a gateway that died are no longer counted."
+    )
+    playwright_beat: Interval = _option(
+        5, "Seconds between two beats of a worker.", also=("HEARTBEAT_INTERVAL",)
+    )
+    playwright_key_ttl: Interval = _option(
+        60, "Seconds for which a worker is believed alive after a beat.", also=("REDIS_KEY_TTL",)
+    )
+    playwright_command_ttl: Interval = _option(
+        60, "Seconds for which a worker is told to shut down.", also=("SHUTDOWN_COMMAND_TTL",)
+    )
+    playwright_drain: Interval = _option(
+        300, "Seconds that a worker which shuts down gives its connections to end."
+    )
+    playwright_reaper_interval: Interval = _option(
+        300,
+        "Seconds between two searches for workers that died without a word.",
+        also=("REAPER_RUN_INTERVAL",),
+    )
+    playwright_host: str = _option(
+        "",
+        "Host at which gateways reach this machine's workers; by default its loopback.",
+        also=("PRIVATE_HOSTNAME",),
+    )
+    playwright_port: Port = _option(0, "Port of a worker; 0 takes a free one.")
     log_level: Literal["debug", "info", "warning", "error"] = _option("warning", "Least severe event logged.")
     log_format: Literal["auto", "text", "json"] = _option(
         "auto", "How log events are written; auto is text in a terminal and JSON elsewhere."
     )
+
+    def __post_init__(self) -> None:
+        if self.playwright_key_ttl < BEATS_PER_KEY_TTL * self.playwright_beat:
+            raise Misconfigured(
+                f"playwright_key_ttl (REDIS_KEY_TTL) is {self.playwright_key_ttl}, which is less than "
+                f"{BEATS_PER_KEY_TTL} beats of {self.playwright_beat} seconds"
+            )
 
     def environ(self) -> dict[str, str]:
         """The variables that make a child process load this very config, whatever else it finds."""

@@ -7,6 +7,7 @@
     │   ├── UnknownMethod
     │   ├── UpgradeRequired
     │   ├── Forbidden
+    │   ├── VersionNotOffered
     │   └── Misconfigured     the operator's input is wrong
     ├── Unavailable           try again later; carries `retry_after`
     │   ├── StoreUnavailable
@@ -14,6 +15,7 @@
     │   ├── Draining
     │   ├── LineFull
     │   ├── SessionNotCreated
+    │   ├── NoWorker
     │   └── DriverUnavailable
     │       └── DriverTimeout
     ├── Lost                  the thing is gone: give it up
@@ -100,6 +102,12 @@ class Forbidden(Refused):
     webdriver = "unknown error"
 
 
+class VersionNotOffered(Refused):
+    """No worker speaks the Playwright version of this client."""
+
+    status = 428
+
+
 class Misconfigured(Refused):
     """An option or a setting has a value that Remuda cannot work with."""
 
@@ -143,6 +151,10 @@ class SessionNotCreated(Unavailable):
 
     status = 500
     webdriver = "session not created"
+
+
+class NoWorker(Unavailable):
+    """There is no worker with such a browser."""
 
 
 class DriverUnavailable(Unavailable):

@@ -12,6 +12,10 @@ OrchestratorId = NewType("OrchestratorId", str)
 ManagerId = NewType("ManagerId", str)
 SlotId = NewType("SlotId", str)
 """The right to start one node."""
+WorkerId = NewType("WorkerId", str)
+"""The process that holds a Playwright browser."""
+ConnectionId = NewType("ConnectionId", str)
+"""One Playwright client's connection to a worker."""
 RoleId = NewType("RoleId", str)
 """One running role: a gateway, a manager, an orchestrator."""
 

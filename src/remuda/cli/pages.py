@@ -14,8 +14,9 @@ _OPTIONS = """\
 *Generated from its declarations by `make docs`: do not edit.*
 
 An option is taken from its flag, else from its environment variable, else from `remuda.toml` in the
-working directory (or the file given by `--config`), else it has its default. What can be changed while
-the herd runs is no option but a setting, in Redis: see `timeouts` in [the keys](keys.md).
+working directory (or the file given by `--config`), else it has its default. Further variables are names that
+other systems have given the same option; the first one that is set counts. What can be
+changed while the herd runs is no option but a setting, in Redis: see `timeouts` in [the keys](keys.md).
 
 | in `remuda.toml` | environment | kind | default | meaning |
 |---|---|---|---|---|

@@ -1,15 +1,23 @@
-"""The keys of playwright/: the registry of workers, their two connection counters, their shutdown command."""
+"""The keys of playwright/: the registry of workers, their two connection counters, their shutdown command.
+
+The documented counters are what others read. Behind them stand Remuda's own keys: one lease a connection,
+from which the counters follow, and indexes by which a worker is found without looking at all of them.
+"""
 
 from remuda.keyspace import rules
-from remuda.keyspace.key import HashName, Key, StringName, expires, until
+from remuda.keyspace.key import HashName, Key, StringName, ZSetName, expires, until
+
+ANY_VERSION = "any"
+"""Stands for the Playwright version of a worker that does not tell it: such a worker is offered to all."""
 
 _PARTS = {"browser": "chromium|firefox|webkit", "worker": rules.ID}
+_BY_BROWSER = {"browser": _PARTS["browser"]}
 
 WORKER = Key(
     "worker:{browser}:{worker}",
     HashName,
     meaning="A worker that is alive, and where to reach its browser",
-    writer="playwright/worker; playwright/reaper deletes",
+    writer="playwright/registry; playwright/reaper deletes",
     lifetime=expires(60),
     fields={
         "browserType": "`chromium`, `firefox` or `webkit`",
@@ -24,8 +32,8 @@ WORKER = Key(
 WORKER_COMMAND = Key(
     "worker:cmd:{browser}:{worker}",
     StringName,
-    meaning="What the worker is told to do; it looks at each beat",
-    writer="playwright/proxy",
+    meaning="What the worker is told to do; it looks at each beat, and is called over a channel of this name",
+    writer="playwright/leases, playwright/reaper",
     lifetime=expires(60, ends="deleted by the worker that obeys it"),
     fields={"value": "`shutdown`: drain, then exit"},
     source="003",
@@ -35,7 +43,7 @@ ACTIVE_CONNECTIONS = Key(
     "cluster:active_connections",
     HashName,
     meaning="Connections that each worker serves now",
-    writer="playwright/selector, playwright/proxy, playwright/worker; playwright/reaper removes",
+    writer="playwright/selector, playwright/leases, playwright/registry; playwright/reaper removes",
     lifetime=until("its last worker leaves"),
     fields={"<browser>:<worker>": "number of open connections"},
     source="003",
@@ -44,8 +52,106 @@ LIFETIME_CONNECTIONS = Key(
     "cluster:lifetime_connections",
     HashName,
     meaning="Connections that each worker has ever served; at the limit it is told to shut down",
-    writer="playwright/selector, playwright/worker; playwright/reaper removes",
+    writer="playwright/selector, playwright/leases, playwright/registry; playwright/reaper removes",
     lifetime=until("its last worker leaves"),
     fields={"<browser>:<worker>": "number of connections, never decremented"},
     source="003",
+)
+
+PLAYWRIGHT_WORKERS = Key(
+    "remuda:playwright:workers:{browser}",
+    ZSetName,
+    meaning="Every worker of the browser, so that nobody has to scan for them",
+    writer="playwright/registry, playwright/reaper",
+    lifetime=until("its last worker leaves or is reaped"),
+    fields={"member": "worker id, scored by the Unix second until which it is believed to be alive"},
+    parts=_BY_BROWSER,
+)
+PLAYWRIGHT_VERSIONS = Key(
+    "remuda:playwright:versions:{browser}",
+    HashName,
+    meaning="The Playwright version of each worker",
+    writer="playwright/registry, playwright/reaper",
+    lifetime=until("its last worker leaves or is reaped"),
+    fields={"<worker>": "`major.minor`, or `any` when the worker does not tell"},
+    parts=_BY_BROWSER,
+)
+PLAYWRIGHT_OFFERS = Key(
+    "remuda:playwright:offers:{browser}",
+    ZSetName,
+    meaning="Playwright versions on offer; one whose worker just restarts stays a while",
+    writer="playwright/registry, playwright/reaper",
+    lifetime=until("the reaper finds the last one outdated"),
+    fields={"member": "version, scored by the Unix second until which it is on offer"},
+    parts=_BY_BROWSER,
+)
+PLAYWRIGHT_FREE = Key(
+    "remuda:playwright:free:{browser}:{version}",
+    ZSetName,
+    meaning="Workers of this version that may take one more connection",
+    writer="every script of playwright/",
+    lifetime=until("its last worker is full or gone"),
+    fields={"member": "worker id, scored by its lifetime connections, less a millionth for each active one"},
+    parts={**_BY_BROWSER, "version": r"[0-9]{1,4}\.[0-9]{1,4}|any"},
+)
+PLAYWRIGHT_SUSPECTS = Key(
+    "remuda:playwright:suspects:{browser}",
+    ZSetName,
+    meaning="Workers that did not answer a gateway; none is chosen again before its next beat",
+    writer="playwright/leases; playwright/registry and playwright/reaper remove",
+    lifetime=until("the last one is cleared"),
+    fields={"member": "worker id, scored by the Unix second until which it is suspected"},
+    parts=_BY_BROWSER,
+)
+PLAYWRIGHT_LEASES = Key(
+    "remuda:playwright:leases:{browser}",
+    ZSetName,
+    meaning="Every open connection; one that its gateway does not renew is over",
+    writer="playwright/selector, playwright/leases, playwright/registry",
+    lifetime=until("its last connection ends"),
+    fields={"member": "`<worker>/<connection>`, scored by the Unix second at which the lease ends"},
+    parts=_BY_BROWSER,
+)
+PLAYWRIGHT_CONNECTIONS = Key(
+    "remuda:playwright:connections:{browser}:{worker}",
+    ZSetName,
+    meaning="The open connections of one worker: what its active counter counts",
+    writer="playwright/selector, playwright/leases, playwright/registry",
+    lifetime=until("its last connection ends"),
+    fields={"member": "connection id, scored by the Unix second at which it began"},
+    parts=_PARTS,
+)
+PLAYWRIGHT_LEAVING = Key(
+    "remuda:playwright:leaving:{browser}",
+    ZSetName,
+    meaning="Workers that were told to shut down, or drain",
+    writer="playwright/leases, playwright/registry, playwright/reaper",
+    lifetime=until("the last one has left"),
+    fields={"member": "worker id, scored by the Unix second until which it counts as leaving"},
+    parts=_BY_BROWSER,
+)
+PLAYWRIGHT_VACANT = Key(
+    "remuda:playwright:vacant:{browser}",
+    ZSetName,
+    meaning="Workers that have left and were not replaced yet",
+    writer="playwright/registry, playwright/reaper",
+    lifetime=until("new workers have come, or were waited for in vain"),
+    fields={"member": "worker id, scored by the Unix second until which a new worker is waited for"},
+    parts=_BY_BROWSER,
+)
+PLAYWRIGHT_TOTALS = Key(
+    "remuda:playwright:totals:{browser}",
+    HashName,
+    meaning="What has happened, for the metrics",
+    writer="every script of playwright/",
+    lifetime=until("the herd's data are deleted"),
+    fields={
+        "picks": "connections that were given a worker",
+        "failed": "workers that did not answer a gateway",
+        "healed": "leases that ran out",
+        "adopted": "connections that Redis had lost and their gateways told it of again",
+        "restarts": "shutdown commands at the lifetime limit",
+        "reaped": "workers that died without a word",
+    },
+    parts=_BY_BROWSER,
 )

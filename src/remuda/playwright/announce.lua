@@ -1,0 +1,40 @@
+-- Says that a worker is here and what it does: its registration if Redis does not know it (any more), else a beat.
+-- ARGV[1] worker
+-- ARGV[2] endpoint
+-- ARGV[3] version, `any` if the worker does not tell
+-- ARGV[4] status
+-- ARGV[5] seconds until it is taken for dead
+-- returns the command that waits for it (nil: none), and 1 if it had to be registered
+
+local worker, endpoint, version, status, seconds = ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])
+local key, name = key_of(worker), field(worker)
+local is_new = call('ZADD', WORKERS, now + seconds, worker) == 1
+local is_unknown = is_new or call('HGET', key, 'wsEndpoint') ~= endpoint
+  or call('HGET', VERSIONS, worker) ~= version
+
+if is_unknown then
+  local connections = call('ZCARD', connections_of(worker))
+  call('HSET', key, 'browserType', own_browser, 'wsEndpoint', endpoint, 'endpoint', endpoint,
+    'status', status, 'lastHeartbeat', this_second)
+  -- The document writes 0 here. Connections that have outlived the loss of the key are not forgotten.
+  call('HSET', ACTIVE, name, math.max(connections, tonumber(call('HGET', ACTIVE, name) or 0)))
+  call('HSET', LIFETIME, name, math.max(connections, lifetime_of(worker)))
+  call('EXPIRE', key, seconds)
+  call('HSET', VERSIONS, worker, version)
+else
+  call('HSET', key, 'lastHeartbeat', this_second)
+  call('EXPIRE', key, seconds)
+end
+call('ZADD', OFFERS, 'GT', now + seconds, version)
+
+local is_cleared = call('ZREM', SUSPECTS, worker) == 1
+if status == 'draining' then
+  call('HSET', key, 'status', status)
+  call('ZADD', LEAVING, now + seconds, worker)
+  file(worker)
+elseif is_unknown or is_cleared then
+  if is_new then call('ZPOPMIN', VACANT) end
+  file(worker)
+  ring()
+end
+return {call('GET', string.format(KEYS[12], worker)), is_unknown and 1 or 0}

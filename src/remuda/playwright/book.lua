@@ -1,0 +1,150 @@
+-- The book of one browser's workers: what the scripts of this room share. A worker's connections change only
+-- through `add` and `remove`, and both end by bringing the documented counter and the index in line with them.
+-- KEYS[1] cluster:active_connections
+-- KEYS[2] cluster:lifetime_connections
+-- KEYS[3] remuda:playwright:workers:{browser}
+-- KEYS[4] remuda:playwright:versions:{browser}
+-- KEYS[5] remuda:playwright:offers:{browser}
+-- KEYS[6] remuda:playwright:suspects:{browser}
+-- KEYS[7] remuda:playwright:leases:{browser}
+-- KEYS[8] remuda:playwright:leaving:{browser}
+-- KEYS[9] remuda:playwright:vacant:{browser}
+-- KEYS[10] remuda:playwright:totals:{browser}
+-- KEYS[11] worker:{browser}:{worker}, a template by worker
+-- KEYS[12] worker:cmd:{browser}:{worker}, a template by worker
+-- KEYS[13] remuda:playwright:connections:{browser}:{worker}, a template by worker
+-- KEYS[14] remuda:playwright:free:{browser}:{version}, a template by version
+-- KEYS[15] remuda:bell:{topic}, rung when a place may have become free
+
+local call = redis.call
+local ACTIVE, LIFETIME, WORKERS, VERSIONS, OFFERS = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local SUSPECTS, LEASES, LEAVING, VACANT, TOTALS = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
+local own_browser = KEYS[11]:match('(%l+):%%s$')
+
+-- Redis' own clock: leases and beats of many machines are compared here, and their clocks differ.
+local clock = call('TIME')
+local this_second = tonumber(clock[1])
+local now = this_second + clock[2] / 1e6
+
+-- How many connections a worker may have; scripts that do not know it take a worker for free, and the
+-- selector, which does, looks again.
+local places = math.huge
+
+local function field(worker) return own_browser .. ':' .. worker end
+local function key_of(worker) return string.format(KEYS[11], worker) end
+local function connections_of(worker) return string.format(KEYS[13], worker) end
+
+local function tally(what, by)
+  if by > 0 then call('HINCRBY', TOTALS, what, by) end
+end
+
+local function ring() call('PUBLISH', KEYS[15], '') end
+
+local function is_in(zset, worker)
+  local score = call('ZSCORE', zset, worker)
+  return score and tonumber(score) > now
+end
+
+local function lifetime_of(worker) return tonumber(call('HGET', LIFETIME, field(worker)) or 0) end
+
+local function endpoint_of(worker)
+  local found = call('HMGET', key_of(worker), 'wsEndpoint', 'endpoint')
+  return found[1] or found[2]
+end
+
+-- Whether a worker lives and takes connections. A key without a TTL says nothing: nobody keeps it alive.
+local function is_open(worker)
+  return call('PTTL', key_of(worker)) > 0 and call('HGET', key_of(worker), 'status') == 'available'
+    and endpoint_of(worker) and not is_in(LEAVING, worker) and not is_in(SUSPECTS, worker)
+end
+
+-- Puts a worker where the selector finds it, or takes it from there; returns the index and its score there.
+local function file(worker)
+  local version = call('HGET', VERSIONS, worker)
+  if not version then return nil end
+  local index = string.format(KEYS[14], version)
+  local active = tonumber(call('HGET', ACTIVE, field(worker)) or 0)
+  if active < places and is_open(worker) then
+    local score = string.format('%.6f', lifetime_of(worker) - active / 1e6)
+    call('ZADD', index, score, worker)
+    return index, tonumber(score)
+  end
+  call('ZREM', index, worker)
+  return nil
+end
+
+local function forget(worker)
+  local version = call('HGET', VERSIONS, worker)
+  if version then call('ZREM', string.format(KEYS[14], version), worker) end
+  call('HDEL', VERSIONS, worker)
+  for _, zset in ipairs({WORKERS, SUSPECTS, LEAVING}) do
+    call('ZREM', zset, worker)
+  end
+end
+
+-- The counter follows the leases. What it shows beyond them are connections of a foreign proxy, which counts
+-- up and down without leases: they stay. Less than the leases it never shows, so it is never negative.
+local function recount(worker, change)
+  local name = field(worker)
+  local real = call('ZCARD', connections_of(worker))
+  local shown = tonumber(call('HGET', ACTIVE, name) or real - change)
+  if math.max(shown + change, real) == 0 and not call('ZSCORE', WORKERS, worker)
+    and call('EXISTS', key_of(worker)) == 0 then
+    -- It has left: the last connection takes the counters along.
+    call('HDEL', ACTIVE, name)
+    call('HDEL', LIFETIME, name)
+  elseif shown + change < real then
+    call('HSET', ACTIVE, name, real)
+  else
+    call('HINCRBY', ACTIVE, name, change)
+  end
+  file(worker)
+end
+
+local function add(worker, connection, since, lease)
+  call('ZADD', LEASES, string.format('%.3f', now + lease), worker .. '/' .. connection)
+  if call('ZADD', connections_of(worker), 'NX', since, connection) == 1 then
+    recount(worker, 1)
+    return true
+  end
+  return false
+end
+
+local function remove(worker, connection)
+  call('ZREM', LEASES, worker .. '/' .. connection)
+  if call('ZREM', connections_of(worker), connection) == 1 then
+    recount(worker, -1)
+    return true
+  end
+  return false
+end
+
+-- Ends connections whose gateway has not renewed them, a few at a time; returns how many.
+local function prune(most)
+  local healed = 0
+  for _, lease in ipairs(call('ZRANGE', LEASES, '-inf', now, 'BYSCORE', 'LIMIT', 0, most)) do
+    if remove(lease:match('^(.*)/(.-)$')) then healed = healed + 1 end
+  end
+  tally('healed', healed)
+  if healed > 0 then ring() end
+  return healed
+end
+
+-- Whether one more worker may go: those that leave and those that left without being replaced count as out.
+local function may_one_go(percent)
+  local leaving, vacant = call('ZCOUNT', LEAVING, now, '+inf'), call('ZCOUNT', VACANT, now, '+inf')
+  local all = call('ZCOUNT', WORKERS, now, '+inf') + vacant
+  return leaving + vacant < math.max(1, math.floor(all * percent / 100))
+end
+
+-- Tells a worker at its lifetime limit to shut down, if it is its turn.
+local function restart_if_due(worker, limit, percent, seconds)
+  if lifetime_of(worker) < limit or not is_open(worker) or not may_one_go(percent) then return false end
+  local command = string.format(KEYS[12], worker)
+  call('SET', command, 'shutdown', 'EX', seconds)
+  call('PUBLISH', command, 'shutdown')
+  call('ZADD', LEAVING, now + seconds, worker)
+  tally('restarts', 1)
+  file(worker)
+  return true
+end

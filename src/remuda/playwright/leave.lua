@@ -1,0 +1,15 @@
+-- Takes a worker that ends out of the book, with what is left of its connections: they end with it.
+-- ARGV[1] worker
+-- ARGV[2] seconds for which a new worker is waited for
+
+local worker = ARGV[1]
+for _, connection in ipairs(call('ZRANGE', connections_of(worker), 0, -1)) do
+  call('ZREM', LEASES, worker .. '/' .. connection)
+end
+call('DEL', key_of(worker))
+call('HDEL', ACTIVE, field(worker))
+call('HDEL', LIFETIME, field(worker))
+call('DEL', connections_of(worker), string.format(KEYS[12], worker))
+forget(worker)
+call('ZADD', VACANT, now + ARGV[2], worker)
+return nil

@@ -1,0 +1,103 @@
+"""Workers, their connections, and the limits they are held to. Pure."""
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+
+from remuda.base.config import Config
+from remuda.base.errors import InvalidArgument
+from remuda.base.ids import ConnectionId, WorkerId
+from remuda.keyspace.playwright import ANY_VERSION
+
+# Playwright's own server compares major and minor only, and only with clients that introduce themselves so.
+_CLIENT = re.compile(r"Playwright/(\d{1,4}\.\d{1,4})(?=[.\s]|$)", re.ASCII)
+# Later than any second until the year 5138, earlier than any millisecond since 1973.
+_FIRST_MILLISECOND = 100_000_000_000
+
+
+class Browser(StrEnum):
+    """What a worker can hold."""
+
+    CHROMIUM = "chromium"
+    FIREFOX = "firefox"
+    WEBKIT = "webkit"
+
+
+class Status(StrEnum):
+    """What a worker says of itself."""
+
+    AVAILABLE = "available"
+    DRAINING = "draining"
+
+
+@dataclass(frozen=True)
+class Worker:
+    """A worker, as it introduces itself."""
+
+    browser: Browser
+    id: WorkerId
+    endpoint: str
+    version: str = ""
+    """Of its Playwright, `major.minor`; empty if unknown."""
+
+    @property
+    def offer(self) -> str:
+        """Its version as the index knows it."""
+        return self.version or ANY_VERSION
+
+
+@dataclass(frozen=True)
+class Place:
+    """The right of one connection to be served by a worker, from pick to give-back."""
+
+    browser: Browser
+    worker: WorkerId
+    endpoint: str
+    connection: ConnectionId
+    since: int
+    """Unix second at which it was picked."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """How much a worker serves, and how long anything is believed."""
+
+    concurrent: int = Config.playwright_concurrent
+    lifetime: int = Config.playwright_lifetime
+    restart_share: int = Config.playwright_restart_share
+    """Percent of a browser's workers, at least one, that may be out at the same time."""
+    lease: float = Config.playwright_lease
+    command_ttl: int = Config.playwright_command_ttl
+
+    @classmethod
+    def of(cls, config: Config) -> "Limits":
+        return cls(
+            concurrent=config.playwright_concurrent,
+            lifetime=config.playwright_lifetime,
+            restart_share=config.playwright_restart_share,
+            lease=config.playwright_lease,
+            command_ttl=config.playwright_command_ttl,
+        )
+
+
+def browser_of(text: str) -> Browser:
+    """The browser of this name; InvalidArgument names those there are."""
+    try:
+        return Browser(text)
+    except ValueError:
+        raise InvalidArgument(f"There is no browser {text!r}; there are {', '.join(Browser)}") from None
+
+
+def version_of(user_agent: str) -> str:
+    """The Playwright version of a client by its User-Agent, `major.minor`; empty if it is no Playwright."""
+    match = _CLIENT.match(user_agent)
+    return match[1] if match else ""
+
+
+def beat_of(text: str | None) -> float | None:
+    """The Unix second of a `lastHeartbeat`; milliseconds, as existing workers write them, are understood."""
+    try:
+        beat = float(text or "")
+    except ValueError:
+        return None
+    return beat / 1000 if beat >= _FIRST_MILLISECOND else beat

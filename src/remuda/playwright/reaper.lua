@@ -1,0 +1,64 @@
+-- Clears stale workers away, and takes up those that registered without Remuda's book.
+-- ARGV[1] now, the current timestamp
+-- ARGV[2] threshold, seconds after which a worker is stale
+-- ARGV[3] concurrent, MAX_CONCURRENT_SESSIONS
+-- ARGV[4] seconds for which a worker that is taken up here is believed alive
+-- ARGV[5..] workers to look at: few at a time, since Redis does nothing else meanwhile
+-- returns the number of reaped workers
+
+places = tonumber(ARGV[3])
+local threshold = tonumber(ARGV[2])
+
+-- Milliseconds, as existing workers write them, are understood too.
+local function last_beat(worker)
+  local beat = tonumber(call('HGET', key_of(worker), 'lastHeartbeat') or 0) or 0
+  return beat > 1e11 and beat / 1000 or beat
+end
+
+local function reap(worker)
+  call('DEL', key_of(worker))
+  forget(worker)
+  -- Connections that go on keep their count: the last one takes it along.
+  if call('ZCARD', connections_of(worker)) == 0 then
+    call('HDEL', ACTIVE, field(worker))
+    call('HDEL', LIFETIME, field(worker))
+  end
+end
+
+local function take_up(worker)
+  if call('HSETNX', VERSIONS, worker, 'any') == 1 then
+    call('ZADD', OFFERS, 'GT', now + ARGV[4], 'any')
+    call('HSETNX', ACTIVE, field(worker), 0)
+    call('HSETNX', LIFETIME, field(worker), 0)
+  end
+  if call('HGET', VERSIONS, worker) == 'any' then
+    call('ZADD', WORKERS, 'GT', now + ARGV[4], worker)
+    call('ZADD', OFFERS, 'GT', now + ARGV[4], 'any')
+  end
+  file(worker)
+end
+
+local reaped = 0
+for index = 5, #ARGV do
+  local worker = ARGV[index]
+  if call('EXISTS', key_of(worker)) == 1 then
+    if ARGV[1] - last_beat(worker) > threshold then
+      reap(worker)
+      reaped = reaped + 1
+    else
+      take_up(worker)
+    end
+  else
+    -- When Redis was away all keys are gone at once though everybody lives: who does has the time to say so.
+    call('ZADD', WORKERS, 'NX', now, worker)
+    if now - call('ZSCORE', WORKERS, worker) > threshold then
+      reap(worker)
+      reaped = reaped + 1
+    end
+  end
+end
+for _, zset in ipairs({OFFERS, VACANT}) do
+  call('ZREMRANGEBYSCORE', zset, '-inf', now)
+end
+tally('reaped', reaped)
+return reaped

@@ -1,0 +1,76 @@
+"""The registry of workers, from the worker's side. What a worker says of itself is the truth: when Redis has
+lost it, the next beat writes it down again, drain included.
+"""
+
+from remuda.base import clock
+from remuda.keyspace.key import ChannelName
+from remuda.keyspace.playwright import ACTIVE_CONNECTIONS, WORKER_COMMAND
+from remuda.playwright.book import BOOK, load
+from remuda.playwright.model import Status, Worker
+from remuda.store import Store
+
+_ANNOUNCE = load("announce.lua", "worker", "endpoint", "version", "status", "seconds")
+_LEAVE = load("leave.lua", "worker", "seconds")
+
+SHUTDOWN = "shutdown"
+
+# Until then a worker that left counts as restarting, unless a new one comes: as long as a machine may take to
+# start a browser, but not so long that a fleet which was made smaller cannot restart its workers any more.
+REPLACED_WITHIN = 60
+
+
+class Registry:
+    """One worker's entry. `beat` every `HEARTBEAT_INTERVAL`; all else when it happens."""
+
+    def __init__(self, store: Store, worker: Worker, *, key_ttl: int, lease: float) -> None:
+        self._store = store
+        self._worker = worker
+        self._key_ttl = key_ttl
+        self._lease = lease
+        self._status = Status.AVAILABLE
+        self._lost_until = 0.0
+
+    @property
+    def command_channel(self) -> ChannelName:
+        """Rung with a command: only to be faster than the next beat, the key is the truth."""
+        return ChannelName(WORKER_COMMAND(self._worker.browser, self._worker.id))
+
+    async def register(self) -> None:
+        """Makes the worker known."""
+        await self._announce()
+
+    async def beat(self) -> bool:
+        """Says that the worker is alive; whether it is told to shut down."""
+        command, was_lost = await self._announce()
+        if was_lost:
+            self._lost_until = clock.monotonic() + self._lease
+        return command == SHUTDOWN
+
+    async def drain(self) -> None:
+        """No new connection from now on, whatever happens to Redis; the command that asked for it is done."""
+        self._status = Status.DRAINING
+        await self._announce()
+        await self._store.delete(WORKER_COMMAND(self._worker.browser, self._worker.id))
+
+    async def active(self) -> int | None:
+        """How many connections the worker serves; None as long as that cannot be known."""
+        # Gateways tell Redis again of connections that it has lost, each within a lease. A worker that drains
+        # must not take an empty book for an idle browser.
+        if clock.monotonic() < self._lost_until:
+            return None
+        count = await self._store.hget(ACTIVE_CONNECTIONS(), f"{self._worker.browser}:{self._worker.id}")
+        return None if count is None else int(count)
+
+    async def leave(self) -> None:
+        """Takes the worker out of the registry, and with it what is left of its connections."""
+        book = BOOK[self._worker.browser]
+        await self._store.run(_LEAVE, keys=book, args=[self._worker.id, REPLACED_WITHIN])
+
+    async def _announce(self) -> tuple[str | None, bool]:
+        worker = self._worker
+        command, was_unknown = await self._store.run(
+            _ANNOUNCE,
+            keys=BOOK[worker.browser],
+            args=[worker.id, worker.endpoint, worker.offer, self._status, self._key_ttl],
+        )
+        return command, bool(was_unknown)

@@ -1,0 +1,58 @@
+-- Gives a connection a place at a worker: the one with the highest lifetime that is not near its limit yet, so that
+-- workers reach the limit one after the other.
+-- ARGV[1] browser
+-- ARGV[2] concurrent, MAX_CONCURRENT_SESSIONS
+-- ARGV[3] lifetime, MAX_LIFETIME_SESSIONS
+-- ARGV[4] now, the current timestamp: when the connection began
+-- ARGV[5] connection
+-- ARGV[6] version of the client; empty if it does not tell, then any worker will do
+-- ARGV[7] lease, in seconds
+-- ARGV[8..] excluded, workers that this client has tried in vain
+-- returns the worker's endpoint and the worker; or nil, the number of live workers, and the versions on offer
+
+places = tonumber(ARGV[2])
+local limit, version = tonumber(ARGV[3]), ARGV[6]
+local excluded = {}
+for index = 8, #ARGV do
+  excluded[ARGV[index]] = true
+end
+
+local versions = version == '' and call('ZRANGE', OFFERS, 0, -1) or {version, 'any'}
+
+-- Who is dead, full or draining falls out of the index when it is met here, so each is met once.
+local function best_of(index, ceiling)
+  local skipped = 0
+  while true do
+    local found = call('ZRANGE', index, ceiling, '-inf', 'BYSCORE', 'REV', 'LIMIT', skipped, 1, 'WITHSCORES')
+    local worker, score = found[1], tonumber(found[2])
+    if not worker then return nil end
+    if excluded[worker] then
+      skipped = skipped + 1
+    else
+      local index_now, score_now = file(worker)
+      if index_now == index and score_now == score then return worker, score end
+      if index_now ~= index then call('ZREM', index, worker) end
+    end
+  end
+end
+
+local function best_up_to(ceiling)
+  local best, highest = nil, -math.huge
+  for _, each in ipairs(versions) do
+    local worker, score = best_of(string.format(KEYS[14], each), ceiling)
+    if worker and score > highest then best, highest = worker, score end
+  end
+  return best
+end
+
+local total = call('ZCOUNT', WORKERS, now, '+inf')
+local margin = math.max(1, math.floor(limit / math.max(1, total)))
+-- The last resort goes beyond the document: who is at the limit but may not restart yet still serves.
+local worker = best_up_to(limit - margin - 1) or best_up_to(limit - 1) or best_up_to('+inf')
+if not worker then
+  return {false, total, unpack(call('ZRANGE', OFFERS, now, '+inf', 'BYSCORE'))}
+end
+call('HINCRBY', LIFETIME, field(worker), 1)
+add(worker, ARGV[5], ARGV[4], tonumber(ARGV[7]))
+tally('picks', 1)
+return {endpoint_of(worker), worker}

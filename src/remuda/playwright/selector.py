@@ -1,0 +1,73 @@
+"""Which worker serves a client: decided, and counted, in one step by `selector.lua`.
+
+Its cost does not grow with the fleet. Workers with a free place stand in an index by browser and version,
+ordered as the document asks; nobody is looked at who cannot be chosen, except once, to take him out.
+"""
+
+from collections.abc import Collection, Sequence
+
+from remuda.base import clock
+from remuda.base.errors import NoWorker, VersionNotOffered
+from remuda.base.ids import ConnectionId, WorkerId
+from remuda.keyspace.playwright import ANY_VERSION
+from remuda.playwright.book import BOOK, load
+from remuda.playwright.model import Browser, Limits, Place
+from remuda.store import Store
+
+_SELECT = load(
+    "selector.lua", "browser", "concurrent", "lifetime", "now", "connection", "version", "lease", "excluded"
+)
+
+
+class Selector:
+    """Picks workers."""
+
+    def __init__(self, store: Store, limits: Limits) -> None:
+        self._store = store
+        self._limits = limits
+
+    async def pick(
+        self,
+        browser: Browser,
+        connection: ConnectionId,
+        *,
+        version: str = "",
+        excluded: Collection[WorkerId] = (),
+    ) -> Place | None:
+        """A place for the connection, None if all are taken; NoWorker or VersionNotOffered if none will do.
+
+        A client of a version gets a worker of that version, or one that does not tell its own.
+        """
+        since = int(clock.now())
+        limits = self._limits
+        endpoint, *rest = await self._store.run(
+            _SELECT,
+            keys=BOOK[browser],
+            args=[
+                browser,
+                limits.concurrent,
+                limits.lifetime,
+                since,
+                connection,
+                version,
+                limits.lease,
+                *excluded,
+            ],
+        )
+        if endpoint is None:
+            check_offer(browser, version, workers=rest[0], offers=rest[1:])
+            return None
+        return Place(browser, WorkerId(rest[0]), endpoint, connection, since)
+
+
+def check_offer(browser: Browser, version: str, *, workers: int, offers: Sequence[str]) -> None:
+    """NoWorker if the browser has none, VersionNotOffered if none of them speaks the client's version."""
+    if not workers and not offers:
+        raise NoWorker(f"There is no worker with {browser}")
+    if version and not {version, ANY_VERSION}.intersection(offers):
+        known = ", ".join(sorted(offers, key=_by_number))
+        raise VersionNotOffered(f"No {browser} here speaks Playwright {version}; on offer: {known}")
+
+
+def _by_number(version: str) -> list[int]:
+    return [int(part) for part in version.split(".")]

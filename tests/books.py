@@ -1,0 +1,108 @@
+"""Workers and their connections in the book, for tests: made, looked at, and checked against each other."""
+
+from collections.abc import Collection
+
+from remuda.base.ids import ConnectionId, WorkerId, new_id
+from remuda.keyspace import playwright
+from remuda.keyspace.key import HashName, ZSetName
+from remuda.playwright.leases import Leases
+from remuda.playwright.model import Browser, Limits, Place, Worker
+from remuda.playwright.reaper import Reaper
+from remuda.playwright.registry import Registry
+from remuda.playwright.selector import Selector
+from remuda.store import Store
+
+CHROMIUM = Browser.CHROMIUM
+LIMITS = Limits(concurrent=5, lifetime=50, lease=60)
+
+
+def worker(name: str = "w1", *, browser: Browser = CHROMIUM, version: str = "1.62") -> Worker:
+    return Worker(browser, WorkerId(name), f"ws://host:1/{name}", version)
+
+
+def entry(store: Store, name: str = "w1", *, browser: Browser = CHROMIUM, version: str = "1.62") -> Registry:
+    """A worker's own view of the registry."""
+    return Registry(store, worker(name, browser=browser, version=version), key_ttl=60, lease=60)
+
+
+async def register(
+    store: Store, *names: str, browser: Browser = CHROMIUM, version: str = "1.62"
+) -> list[Registry]:
+    """Makes workers known."""
+    entries = [entry(store, name, browser=browser, version=version) for name in names]
+    for each in entries:
+        await each.register()
+    return entries
+
+
+async def pick(
+    store: Store,
+    *,
+    browser: Browser = CHROMIUM,
+    version: str = "",
+    excluded: Collection[str] = (),
+    limits: Limits = LIMITS,
+) -> Place | None:
+    """A place for a new connection."""
+    return await Selector(store, limits).pick(
+        browser, ConnectionId(new_id()), version=version, excluded=[WorkerId(each) for each in excluded]
+    )
+
+
+async def placed(store: Store, *, version: str = "", limits: Limits = LIMITS) -> Place:
+    """A place for a new connection, where there must be one."""
+    place = await pick(store, version=version, limits=limits)
+    assert place is not None
+    return place
+
+
+async def give_back(store: Store, place: Place, *, limits: Limits = LIMITS, has_failed: bool = False) -> bool:
+    return await Leases(store, limits).give_back(place, has_failed=has_failed)
+
+
+async def counts(store: Store, key: HashName) -> dict[str, int]:
+    """A documented counter, by worker."""
+    return {field: int(count) for field, count in (await store.hgetall(key)).items()}
+
+
+async def active(store: Store) -> dict[str, int]:
+    return await counts(store, playwright.ACTIVE_CONNECTIONS())
+
+
+async def lifetime(store: Store) -> dict[str, int]:
+    return await counts(store, playwright.LIFETIME_CONNECTIONS())
+
+
+async def set_lifetime(store: Store, **lifetimes: int) -> None:
+    """Gives workers a past, as a proxy of another make would, and has it noticed."""
+    for name, count in lifetimes.items():
+        await store.hset(playwright.LIFETIME_CONNECTIONS(), {f"{CHROMIUM}:{name}": count})
+    await reaper(store).look_at(f"{CHROMIUM}:{name}" for name in lifetimes)
+
+
+def reaper(store: Store, *, threshold: float = 120, interval: float = 0) -> Reaper:
+    return Reaper(store, LIMITS, threshold=threshold, interval=interval)
+
+
+async def scores(store: Store, key: ZSetName) -> dict[str, float]:
+    """The members of a sorted set with their scores."""
+    flat = await store.send("ZRANGE", key, 0, -1, "WITHSCORES")
+    return {member: float(score) for member, score in flat}
+
+
+async def check_book(store: Store, browser: Browser = CHROMIUM) -> dict[str, int]:
+    """The active connections by worker, after all who tell of them were found to agree."""
+    shown = {
+        field.partition(":")[2]: count
+        for field, count in (await active(store)).items()
+        if field.startswith(f"{browser}:")
+    }
+    leases = [lease.split("/") for lease in await store.zrange(playwright.PLAYWRIGHT_LEASES(browser))]
+    by_worker: dict[str, set[str]] = {}
+    for name, connection in leases:
+        by_worker.setdefault(name, set()).add(connection)
+    for name in {*shown, *by_worker}:
+        listed = await store.zrange(playwright.PLAYWRIGHT_CONNECTIONS(browser, name))
+        assert set(listed) == by_worker.get(name, set())
+        assert shown.get(name) == len(listed)
+    return shown
