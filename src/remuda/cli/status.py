@@ -77,13 +77,18 @@ def _sessions(sessions: list[Any]) -> Table | Text:
         )
         table.add_row(
             session["id"],
-            Text(session["state"], style=_COLOURS.get(session["state"], "")),
+            Text(_state(session), style=_COLOURS.get(session["state"], "")),
             f"{browser['name']} {browser['version']}".strip(),
             session["name"],
             session["client"]["host"],
             _span(session["age"]),
         )
     return table
+
+
+def _state(session: Any) -> str:
+    """The session's state, and in the queue its position."""
+    return session["state"] if session["position"] is None else f"{session['state']} #{session['position']}"
 
 
 def _roles(roles: list[Any]) -> Table:

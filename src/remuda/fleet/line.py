@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from remuda.base import clock
-from remuda.base.errors import LineFull, Unavailable
+from remuda.base.errors import LineFull, StoreUnavailable, Unavailable
 from remuda.base.log import get_logger
 from remuda.fleet.bell import LOOK_EVERY, bell_of, look_at_rings
 from remuda.keyspace.fleet import BELL, LINE_LEASES, LINE_ORDER, LINES
@@ -106,15 +106,17 @@ class Place:
         """What `look` finds, as soon as it finds something; None after the time-out.
 
         Looks only at the head of the line: on arriving there, and then whenever the bell rings. `check` is
-        asked wherever one stands, when one's own bell rings; what it raises ends the wait.
+        asked wherever one stands, when one's own bell rings; what it raises ends the wait. A Redis that goes
+        away does not: both are asked again when it is back, so a look may find what the last one has done.
         """
         with ExitStack() as listening:
             is_listening = False
 
             async def look_if_first() -> T | None:
                 nonlocal is_listening
+                await self._ask_position()
                 found = None
-                if await self._is_first():
+                if self.position == 1:
                     if not is_listening:
                         listening.enter_context(self._store.subscribe(bell, into=self._calls))
                         is_listening = True
@@ -123,17 +125,19 @@ class Place:
                     await check()
                 return found
 
-            return await look_at_rings(self._calls, look_if_first, timeout=timeout, look_every=None)
+            async def look_if_possible() -> T | None:
+                try:
+                    return await look_if_first()
+                except StoreUnavailable:  # The connection rings when it is back.
+                    return None
 
-    async def _is_first(self) -> bool:
+            return await look_at_rings(self._calls, look_if_possible, timeout=timeout, look_every=None)
+
+    async def _ask_position(self) -> None:
         # What joining has just told need not be asked again: whatever changed since then has rung.
         if not self._is_news:
-            try:
-                await self.join()
-            except Unavailable:  # Nobody is served meanwhile, and the connection rings when it is back.
-                return False
+            await self.join()
         self._is_news = False
-        return self.position == 1
 
     async def join(self, *, longest: int | None = None) -> None:
         """Stands in the line, at its end or where it stood before; LineFull if it is new and it is full."""

@@ -6,8 +6,8 @@ log code and reaches the client at once, with the cause.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 from remuda.base import clock
@@ -18,19 +18,21 @@ from remuda.base.errors import (
     Unavailable,
     UnknownMethod,
 )
-from remuda.base.ids import ManagerId, SessionId, new_id
+from remuda.base.ids import ManagerId, SessionId, SlotId, new_id
 from remuda.base.log import get_logger
 from remuda.fleet.bell import wait_for
 from remuda.fleet.drain import Drain
+from remuda.fleet.line import Lines
 from remuda.fleet.liveness import Beat, Heart, unix_seconds
 from remuda.fleet.relay import Address, Answer, Handle, Relay, Request
 from remuda.fleet.role import Role
 from remuda.fleet.tracing import Kind, Span, get_tracer, read_context
-from remuda.grid.capabilities import Capabilities, class_of, for_client, read_request
+from remuda.grid.capabilities import Capabilities, for_client, read_request
 from remuda.grid.model import State
 from remuda.grid.options import labels_of
+from remuda.grid.queue import line_of
 from remuda.grid.registry import candidates, describe, live_offers
-from remuda.grid.sessions import Sessions, manager_beat, session_bell
+from remuda.grid.sessions import Sessions, manager_beat, session_bell, session_topic
 from remuda.grid.slots import Slots, freed_bell
 from remuda.grid.timeouts import timeouts
 from remuda.grid.wire import answer_error, answer_value, read_json
@@ -74,7 +76,7 @@ class Manager(Role):
         self._drain = Drain()
         self._relay = Relay(self._route, lambda _, error: answer_error(error))
         self._server: asyncio.Server | None = None
-        self._lines: dict[str, list[SessionId]] = {}
+        self._lines = Lines(store)
         self._steps: set[asyncio.Timeout] = set()
         self._farewells: set[asyncio.Task[None]] = set()
 
@@ -97,7 +99,9 @@ class Manager(Role):
         return Beat(grid.MANAGER_HEARTBEAT(self.manager_id), ttl=HEARTBEAT_TTL, value=unix_seconds)
 
     async def serve(self) -> None:
-        await self._heart.run()
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._heart.run(), name="heart of the manager")
+            tasks.create_task(self._lines.run(), name="lines of the manager")
 
     async def drain(self) -> None:
         await self._deregister()
@@ -143,18 +147,22 @@ class Manager(Role):
             session = SessionId(new_id())
             span.set({"remuda.session.id": session})
             began = clock.monotonic()
+
+            async def write_down() -> None:
+                await self._sessions.create(
+                    session,
+                    requested=wanted,
+                    downstream=_client_of(request),
+                    labels=labels,
+                    trace=span.context,
+                )
+
             try:
                 async with self._step("QTIMEOUT"):
-                    await self._sessions.create(
-                        session,
-                        requested=wanted,
-                        downstream=_client_of(request),
-                        labels=labels,
-                        trace=span.context,
-                    )
+                    await write_down()
                     self._heart.keep(manager_beat(session))
                     with tracer.span("wait in queue", span.context):
-                        await self._claim_slot(session, wanted, timeout=limits["queue"])
+                        await self._claim_slot(session, wanted, write_down, timeout=limits["queue"])
                 async with self._step("OTIMEOUT"):
                     await self._await_scheduled(session, timeout=limits["scheduling"])
                 async with self._step("NTIMEOUT"):
@@ -187,41 +195,41 @@ class Manager(Role):
         except StoreUnavailable as error:
             raise CreationFailed(code, error.message) from error
 
-    async def _claim_slot(self, session: SessionId, wanted: list[Capabilities], *, timeout: float) -> None:
+    async def _claim_slot(
+        self,
+        session: SessionId,
+        wanted: list[Capabilities],
+        write_down: Callable[[], Awaitable[None]],
+        *,
+        timeout: float,
+    ) -> None:
         offers = await live_offers(self._store)
         if not candidates(offers, wanted):
             raise CreationFailed(
                 "QUNAVAILABLE", f"Nothing here can satisfy these capabilities; on offer: {describe(offers)}"
             )
-        await self._sessions.log(session, "QUEUED")
 
-        async def claim() -> str | None:
+        async def claim() -> SlotId | None:
+            # Claimed just when Redis went away, so that it could not say so.
+            if held := await self._store.get(grid.SESSION_SLOT(session)):
+                return SlotId(held)
             # Looked up anew each time: who comes later serves those who wait, and the dead get nothing.
-            able = candidates(await live_offers(self._store), wanted) if line[0] == session else []
-            slot = await self._slots.claim(session, able) if able else None
-            if slot is None and await self._sessions.state(session) is State.TERMINATED:
+            return await self._slots.claim(session, candidates(await live_offers(self._store), wanted))
+
+        async def check() -> None:
+            state = await self._sessions.state(session)
+            if state is State.TERMINATED:
                 raise await self._failure(session)
-            return slot
+            if state is None:  # Redis has lost it, but its client still waits.
+                await write_down()
+                await self._sessions.log(session, "QUEUED")
 
-        with self._line(session, wanted) as line:
-            slot = await wait_for(self._store, freed_bell(), claim, timeout=timeout)
+        async with self._lines.wait(line_of(wanted), session_topic(session)) as place:
+            await self._sessions.log(session, "QUEUED")
+            slot = await place.served(freed_bell(), claim, check=check, timeout=timeout)
         if slot is None:
-            raise CreationFailed("QTIMEOUT", f"No browser became free within {timeout:g} s")
-        if line:  # More than one slot may have come with the ring that was heard.
-            await self._store.publish(freed_bell())
-
-    @contextmanager
-    def _line(self, session: SessionId, wanted: list[Capabilities]) -> Iterator[list[SessionId]]:
-        """Those who wait for the same, in the order in which they came: the first is served first."""
-        what = class_of(wanted)
-        line = self._lines.setdefault(what, [])
-        line.append(session)
-        try:
-            yield line
-        finally:
-            line.remove(session)
-            if not line:
-                del self._lines[what]
+            where = f"it was number {place.position} in line"
+            raise CreationFailed("QTIMEOUT", f"No browser became free within {timeout:g} s; {where}")
 
     async def _await_scheduled(self, session: SessionId, *, timeout: float) -> None:
         async def look() -> bool | None:

@@ -54,9 +54,14 @@ _MOVE = load_script(
 )
 
 
+def session_topic(session: SessionId) -> str:
+    """What the session is called where its bell is meant, or its ticket in a line."""
+    return f"session:{session}"
+
+
 def session_bell(session: SessionId) -> ChannelName:
-    """Rung when the session's state changes or its node has something to say."""
-    return bell_of(f"session:{session}")
+    """Rung when the session's state changes, its node has something to say, or its turn has come."""
+    return bell_of(session_topic(session))
 
 
 def manager_beat(session: SessionId) -> Beat:

@@ -1,6 +1,7 @@
 """The herd in the words of Selenium Grid 4, whose `/status` many tools poll: one of its nodes is one of our
 orchestrators, its slots are ours."""
 
+import asyncio
 import re
 from typing import Any
 
@@ -8,10 +9,17 @@ from msgspec import Struct
 from starlette.requests import Request
 
 from remuda import __version__
+from remuda.base.ids import SessionId
+from remuda.base.log import get_logger
+from remuda.grid.model import State
 from remuda.grid.orchestrator.role import HEARTBEAT_TTL
+from remuda.grid.queue import positions
 from remuda.grid.view import Browser, OrchestratorView, SessionView, SlotView, orchestrators
 from remuda.web.herd import Herd
 
+log = get_logger(__name__)
+
+QUEUE_CLEARED = "Request queue was cleared"
 NEVER = "1970-01-01T00:00:00Z"
 _HOST = re.compile(r"[A-Za-z0-9.:\[\]-]{1,255}")
 
@@ -81,16 +89,27 @@ class GridStatusAnswer(Struct):
 
 
 class QueuedRequest(Struct, rename="camel"):
-    """A session that waits for a slot."""
+    """A session that waits for a slot: Grid's two fields, and for how long it waits and where."""
 
     capabilities: list[Capabilities]
     request_id: str
+    position: int | None
+    queued_at: str | None
+    waited: float
 
 
 class QueueAnswer(Struct):
     """The answer to `/se/grid/newsessionqueue/queue`."""
 
     value: list[QueuedRequest]
+
+
+class ClearedAnswer(Struct):
+    """The answer to `DELETE /se/grid/newsessionqueue/queue`: how many were sent away."""
+
+    value: int
+    message: str
+    cleared_requests: int
 
 
 async def grid_status(herd: Herd, request: Request) -> GridStatusAnswer:
@@ -108,14 +127,31 @@ async def grid_status(herd: Herd, request: Request) -> GridStatusAnswer:
 
 async def grid_queue(herd: Herd, _request: Request) -> QueueAnswer:
     """`GET /se/grid/newsessionqueue/queue`."""
-    active = await herd.view.active()
     return QueueAnswer(
         [
-            QueuedRequest([_capabilities(each, session.name) for each in session.requested], session.id)
-            for session in active.sessions
+            QueuedRequest(
+                capabilities=[_capabilities(each, session.name) for each in session.requested],
+                request_id=session.id,
+                position=session.position,
+                queued_at=session.queued_at,
+                waited=session.age,
+            )
+            for session in (await herd.view.active()).sessions
             if session.slot is None and session.pending_at is None
         ]
     )
+
+
+async def clear_queue(herd: Herd, _request: Request) -> ClearedAnswer:
+    """`DELETE /se/grid/newsessionqueue/queue`: everybody who waits is told so, as by Selenium Grid."""
+    waiting = [SessionId(each) for each in await positions(herd.store)]
+    ends = [
+        herd.sessions.move(each, State.TERMINATED, code="CLEFT", message=QUEUE_CLEARED) for each in waiting
+    ]
+    cleared = sum(await asyncio.gather(*ends))
+    log.info("queue cleared", sessions=cleared)
+    message = "Cleared the new session request queue" if cleared else "The new session request queue is empty"
+    return ClearedAnswer(cleared, message, cleared)
 
 
 def front_door(request: Request) -> str:

@@ -19,11 +19,15 @@ class SlotCount(Struct):
 
 
 class QueuedSession(Struct, rename="camel"):
-    """A session in the queue, and for how many seconds."""
+    """A session in the queue: its position among those who want the same, and for how many seconds.
+
+    It has no position any more once it has a slot and waits for its node to be scheduled.
+    """
 
     id: str
     name: str
     requested: list[Browser]
+    position: int | None
     queued_at: str | None
     waited: float
 
@@ -97,4 +101,6 @@ def without_time(overview: Overview) -> Overview:
 
 
 def _queued(session: SessionView) -> QueuedSession:
-    return QueuedSession(session.id, session.name, session.requested, session.queued_at, session.age)
+    return QueuedSession(
+        session.id, session.name, session.requested, session.position, session.queued_at, session.age
+    )

@@ -3,7 +3,14 @@
 from remuda.grid.view import SessionDetail, SessionPage
 from remuda.web import handlers
 from remuda.web.graphql import GraphqlQuery, get_graphql, post_graphql
-from remuda.web.grid4 import GridStatusAnswer, QueueAnswer, grid_queue, grid_status
+from remuda.web.grid4 import (
+    ClearedAnswer,
+    GridStatusAnswer,
+    QueueAnswer,
+    clear_queue,
+    grid_queue,
+    grid_status,
+)
 from remuda.web.handlers import Ended, LogQuery, OrchestratorList, RoleList, SessionLog, SessionsQuery
 from remuda.web.health import Health, healthz, readyz
 from remuda.web.overview import Overview
@@ -58,6 +65,13 @@ ROUTES = (
     Route("GET", "/status", "The herd in the shape of Selenium Grid 4", grid_status, GridStatusAnswer),
     Route("GET", "/wd/hub/status", "The same, for older clients", grid_status, GridStatusAnswer),
     Route("GET", "/se/grid/newsessionqueue/queue", "Sessions that wait for a slot", grid_queue, QueueAnswer),
+    Route(
+        "DELETE",
+        "/se/grid/newsessionqueue/queue",
+        "Send everybody away who waits for a slot",
+        clear_queue,
+        ClearedAnswer,
+    ),
     Route(
         "GET",
         "/graphql",

@@ -27,7 +27,8 @@ class Client(Struct, rename="camel"):
 class SessionView(Struct, rename="camel", kw_only=True):
     """A session, as a list shows it: what was asked for in the client's order, and what it got.
 
-    Its age is the seconds from its request to its end, or until now.
+    Its age is the seconds from its request to its end, or until now. While it waits for a slot it has a
+    position: the first of those who want the same is served next.
     """
 
     id: str
@@ -37,6 +38,7 @@ class SessionView(Struct, rename="camel", kw_only=True):
     requested: list[Browser]
     actual: Browser | None
     client: Client
+    position: int | None
     slot: str | None
     orchestrator: str | None
     queued_at: str | None

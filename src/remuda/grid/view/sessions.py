@@ -12,6 +12,7 @@ from remuda.base.errors import SessionLost
 from remuda.base.ids import is_uuid
 from remuda.fleet.logbook import KEEP, Logbook
 from remuda.grid.model import State, state_of
+from remuda.grid.queue import positions
 from remuda.grid.view.mask import clip, mask
 from remuda.grid.view.model import (
     ActiveSessions,
@@ -62,10 +63,11 @@ class SessionsView:
         counts.update(str(state_of(status)) for status in living.values())
         shown = dict(sorted(living.items(), key=_requested_at)[start : start + limit])
         asked = await self._asked(shown)
+        waiting = await positions(self._store)
         self._known = {
             each: each_asked for each, each_asked in (self._known | asked).items() if each in living
         }
-        return ActiveSessions(await self._complete(shown, asked), dict(counts))
+        return ActiveSessions(await self._complete(shown, asked, waiting), dict(counts))
 
     async def terminated(self, *, cursor: str = "0", limit: int = 50) -> SessionPage:
         """About so many ended sessions. The set has no order, so only each page for itself is sorted."""
@@ -75,7 +77,7 @@ class SessionsView:
                 break
         statuses = await self._statuses(ids)
         shown = dict(sorted(statuses.items(), key=_requested_at, reverse=True))
-        sessions = await self._complete(shown, await self._asked(shown))
+        sessions = await self._complete(shown, await self._asked(shown), {})
         return SessionPage(sessions, None if cursor == "0" else cursor)
 
     async def session(self, session: str) -> SessionDetail:
@@ -85,7 +87,8 @@ class SessionsView:
         if not statuses:
             raise SessionLost(f"There is no session {clip(session)!r}.")
         texts = self._store.hmget(grid.SESSION_CAPABILITIES(session), "requested", "actual")
-        seen = (await self._complete(statuses, await self._asked(statuses)))[0]
+        waiting = await positions(self._store)
+        seen = (await self._complete(statuses, await self._asked(statuses), waiting))[0]
         requested, actual = (mask(_decode(text)) for text in await texts)
         return SessionDetail(
             **msgspec.structs.asdict(seen),
@@ -130,7 +133,7 @@ class SessionsView:
         return {each: _reduce(*(await pair)) for each, pair in texts}
 
     async def _complete(
-        self, statuses: Mapping[str, Status], asked: Mapping[str, Asked]
+        self, statuses: Mapping[str, Status], asked: Mapping[str, Asked], waiting: Mapping[str, int]
     ) -> list[SessionView]:
         replies = [
             (
@@ -149,6 +152,7 @@ class SessionsView:
                 asked=asked[each],
                 metadata=await metadata,
                 client=await client,
+                position=waiting.get(each),
                 slot=await slot,
                 orchestrator=await orchestrator,
             )
@@ -166,6 +170,7 @@ def _session(
     asked: Asked,
     metadata: Sequence[str | None],
     client: Sequence[str | None],
+    position: int | None,
     slot: str | None,
     orchestrator: Sequence[str],
 ) -> SessionView:
@@ -178,6 +183,7 @@ def _session(
         requested=asked.requested,
         actual=asked.actual,
         client=Client(*(clip(each or "") for each in client)),
+        position=position,
         slot=slot,
         orchestrator=orchestrator[0] if orchestrator else None,
         queued_at=status.get(State.QUEUED.stamp),

@@ -54,7 +54,7 @@ function Row({ session, now, chosen, choose }) {
   const { client } = session;
   return html`
     <tr class=${session.id === chosen ? "chosen" : ""} onClick=${() => choose(session.id)}>
-      <td data-label="State"><${State} state=${session.state} /></td>
+      <td data-label="State"><${State} state=${session.state} position=${session.position} /></td>
       <td data-label="Session"><${Name} session=${session} choose=${choose} /></td>
       <td data-label="Browser">${browserOf(session)}</td>
       <td data-label="Client" title=${client.userAgent}>
@@ -67,8 +67,9 @@ function Row({ session, now, chosen, choose }) {
   `;
 }
 
-export function State({ state }) {
-  return html`<span class="state ${state}">${state}</span>`;
+/** A session's state; of one that waits also its position among those who want the same. */
+export function State({ state, position }) {
+  return html`<span class="state ${state}">${state}${position ? ` #${position}` : ""}</span>`;
 }
 
 export function Name({ session, choose }) {
