@@ -6,34 +6,32 @@ log code and reaches the client at once, with the cause.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 from remuda.base import clock
 from remuda.base.errors import (
     RemudaError,
-    SessionNotCreated,
     StoreUnavailable,
     Unavailable,
     UnknownMethod,
 )
-from remuda.base.ids import ManagerId, SessionId, SlotId, new_id
+from remuda.base.ids import ManagerId, SessionId, new_id
 from remuda.base.log import get_logger
 from remuda.fleet.bell import wait_for
 from remuda.fleet.drain import Drain
-from remuda.fleet.line import Lines
 from remuda.fleet.liveness import Beat, Heart, unix_seconds
 from remuda.fleet.relay import Address, Answer, Handle, Relay, Request
 from remuda.fleet.role import Role
 from remuda.fleet.tracing import Kind, Span, get_tracer, read_context
 from remuda.grid.capabilities import Capabilities, for_client, read_request
+from remuda.grid.failures import CreationFailed, failure_of
 from remuda.grid.model import State
 from remuda.grid.options import labels_of
-from remuda.grid.queue import line_of
-from remuda.grid.registry import candidates, describe, live_offers
-from remuda.grid.sessions import Sessions, manager_beat, session_bell, session_topic
-from remuda.grid.slots import Slots, freed_bell
+from remuda.grid.queue import Queue
+from remuda.grid.sessions import Sessions, manager_beat, session_bell
 from remuda.grid.timeouts import timeouts
 from remuda.grid.wire import answer_error, answer_value, read_json
 from remuda.keyspace import grid
@@ -51,14 +49,6 @@ LAST_WORDS = 1.0
 RETRY_AFTER = 1.0
 
 
-class CreationFailed(SessionNotCreated):
-    """The session could not be created; `code` says at which step."""
-
-    def __init__(self, code: str, message: str) -> None:
-        super().__init__(message)
-        self.code = code
-
-
 class Manager(Role):
     """Creates WebDriver sessions."""
 
@@ -70,13 +60,12 @@ class Manager(Role):
         self._store = store
         self._host = host
         self._sessions = Sessions(store)
-        self._slots = Slots(store)
         self._timeouts = timeouts(store)
         self._heart = Heart(store)
         self._drain = Drain()
         self._relay = Relay(self._route, lambda _, error: answer_error(error))
         self._server: asyncio.Server | None = None
-        self._lines = Lines(store)
+        self._queue = Queue(store)
         self._steps: set[asyncio.Timeout] = set()
         self._farewells: set[asyncio.Task[None]] = set()
 
@@ -101,7 +90,7 @@ class Manager(Role):
     async def serve(self) -> None:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._heart.run(), name="heart of the manager")
-            tasks.create_task(self._lines.run(), name="lines of the manager")
+            tasks.create_task(self._queue.run(), name="queue of the manager")
 
     async def drain(self) -> None:
         await self._deregister()
@@ -147,22 +136,20 @@ class Manager(Role):
             session = SessionId(new_id())
             span.set({"remuda.session.id": session})
             began = clock.monotonic()
-
-            async def write_down() -> None:
-                await self._sessions.create(
-                    session,
-                    requested=wanted,
-                    downstream=_client_of(request),
-                    labels=labels,
-                    trace=span.context,
-                )
-
+            write_down = partial(
+                self._sessions.create,
+                session,
+                requested=wanted,
+                downstream=_client_of(request),
+                labels=labels,
+                trace=span.context,
+            )
             try:
                 async with self._step("QTIMEOUT"):
                     await write_down()
                     self._heart.keep(manager_beat(session))
                     with tracer.span("wait in queue", span.context):
-                        await self._claim_slot(session, wanted, write_down, timeout=limits["queue"])
+                        await self._queue.claim_slot(session, wanted, write_down, timeout=limits["queue"])
                 async with self._step("OTIMEOUT"):
                     await self._await_scheduled(session, timeout=limits["scheduling"])
                 async with self._step("NTIMEOUT"):
@@ -195,47 +182,11 @@ class Manager(Role):
         except StoreUnavailable as error:
             raise CreationFailed(code, error.message) from error
 
-    async def _claim_slot(
-        self,
-        session: SessionId,
-        wanted: list[Capabilities],
-        write_down: Callable[[], Awaitable[None]],
-        *,
-        timeout: float,
-    ) -> None:
-        offers = await live_offers(self._store)
-        if not candidates(offers, wanted):
-            raise CreationFailed(
-                "QUNAVAILABLE", f"Nothing here can satisfy these capabilities; on offer: {describe(offers)}"
-            )
-
-        async def claim() -> SlotId | None:
-            # Claimed just when Redis went away, so that it could not say so.
-            if held := await self._store.get(grid.SESSION_SLOT(session)):
-                return SlotId(held)
-            # Looked up anew each time: who comes later serves those who wait, and the dead get nothing.
-            return await self._slots.claim(session, candidates(await live_offers(self._store), wanted))
-
-        async def check() -> None:
-            state = await self._sessions.state(session)
-            if state is State.TERMINATED:
-                raise await self._failure(session)
-            if state is None:  # Redis has lost it, but its client still waits.
-                await write_down()
-                await self._sessions.log(session, "QUEUED")
-
-        async with self._lines.wait(line_of(wanted), session_topic(session)) as place:
-            await self._sessions.log(session, "QUEUED")
-            slot = await place.served(freed_bell(), claim, check=check, timeout=timeout)
-        if slot is None:
-            where = f"it was number {place.position} in line"
-            raise CreationFailed("QTIMEOUT", f"No browser became free within {timeout:g} s; {where}")
-
     async def _await_scheduled(self, session: SessionId, *, timeout: float) -> None:
         async def look() -> bool | None:
             status = await self._store.hgetall(grid.SESSION_STATUS(session))
             if State.TERMINATED.stamp in status:
-                raise await self._failure(session)
+                raise await failure_of(self._sessions, session)
             return State.PENDING.stamp in status or None
 
         if await wait_for(self._store, session_bell(session), look, timeout=timeout) is None:
@@ -247,7 +198,7 @@ class Manager(Role):
             status = self._store.hgetall(grid.SESSION_STATUS(session))
             actual = self._store.hget(grid.SESSION_CAPABILITIES(session), "actual")
             if State.TERMINATED.stamp in await status:
-                raise await self._failure(session)
+                raise await failure_of(self._sessions, session)
             text = await actual
             return None if text is None else read_json(text.encode())
 
@@ -259,18 +210,11 @@ class Manager(Role):
     async def _hand_over(self, session: SessionId, *, took: float) -> None:
         """Makes the session its client's."""
         if not await self._sessions.move(session, State.ALIVE, code="NALIVE"):
-            raise await self._failure(session)
+            raise await failure_of(self._sessions, session)
         await self._sessions.count_startup(took)
         log.info("session created", session=session, took=round(took, 3))
 
     # When it goes wrong
-
-    async def _failure(self, session: SessionId) -> SessionNotCreated:
-        """The error for a session that somebody else has ended."""
-        code, meta = await self._sessions.last_words(session) or ("", {})
-        return SessionNotCreated(
-            meta.get("message") or f"The session ended while it was being created ({code})"
-        )
 
     async def _give_up(self, session: SessionId, error: RemudaError) -> None:
         log.info("session not created", session=session, reason=error.message)

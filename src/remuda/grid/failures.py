@@ -1,0 +1,19 @@
+"""Why a session could not be created, as its client hears it."""
+
+from remuda.base.errors import SessionNotCreated
+from remuda.base.ids import SessionId
+from remuda.grid.sessions import Sessions
+
+
+class CreationFailed(SessionNotCreated):
+    """The session could not be created; `code` says at which step."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+async def failure_of(sessions: Sessions, session: SessionId) -> SessionNotCreated:
+    """The error for a session that somebody else has ended."""
+    code, meta = await sessions.last_words(session) or ("", {})
+    return SessionNotCreated(meta.get("message") or f"The session ended while it was being created ({code})")
