@@ -1,6 +1,7 @@
 """Workers and their connections in the book, for tests: made, looked at, and checked against each other."""
 
 from collections.abc import Collection
+from dataclasses import replace
 
 from remuda.base.ids import ConnectionId, WorkerId, new_id
 from remuda.keyspace import playwright
@@ -80,8 +81,8 @@ async def set_lifetime(store: Store, **lifetimes: int) -> None:
     await reaper(store).look_at(f"{CHROMIUM}:{name}" for name in lifetimes)
 
 
-def reaper(store: Store, *, threshold: float = 120, interval: float = 0) -> Reaper:
-    return Reaper(store, LIMITS, threshold=threshold, interval=interval)
+def reaper(store: Store, limits: Limits = LIMITS) -> Reaper:
+    return Reaper(store, replace(limits, reaper_interval=0))
 
 
 async def scores(store: Store, key: ZSetName) -> dict[str, float]:

@@ -60,8 +60,13 @@ def _api(store: Store, config: Config) -> Role:
 def _gc(store: Store, config: Config) -> Role:
     from remuda.grid.sweeps import grid_sweeps
     from remuda.ops.gc import Gc
+    from remuda.playwright.model import Limits
+    from remuda.playwright.sweeps import playwright_sweeps
 
-    sweeps = grid_sweeps(store, retention=config.session_retention)
+    sweeps = {
+        **grid_sweeps(store, retention=config.session_retention),
+        **playwright_sweeps(store, Limits.of(config)),
+    }
     return Gc(store, sweeps, interval=config.gc_interval)
 
 

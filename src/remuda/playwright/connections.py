@@ -8,6 +8,7 @@ from remuda.base.ids import ConnectionId, WorkerId, new_id
 from remuda.base.log import get_logger
 from remuda.playwright.leases import Leases
 from remuda.playwright.model import Browser, Limits, Place
+from remuda.playwright.reaper import Reaper
 from remuda.playwright.selector import Selector
 from remuda.store import Store
 
@@ -22,6 +23,7 @@ class Connections:
     def __init__(self, store: Store, limits: Limits) -> None:
         self._selector = Selector(store, limits)
         self._leases = Leases(store, limits)
+        self._reaper = Reaper(store, limits)
         self._pause = limits.lease / RENEWALS_PER_LEASE
         self._open: set[Place] = set()
         self._closing: set[asyncio.Task[None]] = set()
@@ -87,6 +89,7 @@ class Connections:
         # What was closed meanwhile may have been given back first, and then counted again.
         for place in renewed - self._open:
             self.close(place)
+        await self._reaper.meet_strangers()
         for browser in Browser:
             if healed := await self._leases.sweep(browser):
                 log.info("connections of a dead gateway ended", browser=browser, connections=healed)

@@ -68,6 +68,8 @@ class Limits:
     """Percent of a browser's workers, at least one, that may be out at the same time."""
     lease: float = Config.playwright_lease
     command_ttl: int = Config.playwright_command_ttl
+    key_ttl: int = Config.playwright_key_ttl
+    reaper_interval: float = Config.playwright_reaper_interval
 
     @classmethod
     def of(cls, config: Config) -> "Limits":
@@ -77,6 +79,8 @@ class Limits:
             restart_share=config.playwright_restart_share,
             lease=config.playwright_lease,
             command_ttl=config.playwright_command_ttl,
+            key_ttl=config.playwright_key_ttl,
+            reaper_interval=config.playwright_reaper_interval,
         )
 
 

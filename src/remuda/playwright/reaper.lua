@@ -38,6 +38,15 @@ local function take_up(worker)
   file(worker)
 end
 
+-- When Redis was away all keys are gone at once though everybody lives: who does has the time to say so.
+local function is_gone_for_good(worker)
+  local believed_until = call('ZSCORE', WORKERS, worker)
+  if believed_until then return now - believed_until > threshold end
+  -- Nobody knows since when. Of a worker that was reaped before, the last connection takes along what is left.
+  if call('ZCARD', connections_of(worker)) == 0 then call('ZADD', WORKERS, now, worker) end
+  return false
+end
+
 local reaped = 0
 for index = 5, #ARGV do
   local worker = ARGV[index]
@@ -48,13 +57,9 @@ for index = 5, #ARGV do
     else
       take_up(worker)
     end
-  else
-    -- When Redis was away all keys are gone at once though everybody lives: who does has the time to say so.
-    call('ZADD', WORKERS, 'NX', now, worker)
-    if now - call('ZSCORE', WORKERS, worker) > threshold then
-      reap(worker)
-      reaped = reaped + 1
-    end
+  elseif is_gone_for_good(worker) then
+    reap(worker)
+    reaped = reaped + 1
   end
 end
 for _, zset in ipairs({OFFERS, VACANT}) do

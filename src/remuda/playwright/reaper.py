@@ -17,31 +17,32 @@ from remuda.store import Store
 
 _REAP = load("reaper.lua", "now", "threshold", "concurrent", "seconds", "workers")
 
+# Beyond the time for which a worker is believed: its clock may be wrong, or Redis may have been away.
+STALE_AFTER_TTLS = 2
+
 
 class Reaper:
     """Keeps the book in line with the workers there are."""
 
-    def __init__(self, store: Store, limits: Limits, *, threshold: float, interval: float) -> None:
+    def __init__(self, store: Store, limits: Limits) -> None:
         self._store = store
         self._limits = limits
-        self._threshold = threshold
-        self._interval = interval
         self._due = 0.0
         self._counters = [Scan(store, ACTIVE_CONNECTIONS()), Scan(store, LIFETIME_CONNECTIONS())]
         self._keys = Scan(store)
 
     async def sweep(self) -> Counter[str]:
-        """Looks at everybody, at most every `interval` seconds; says how many workers it reaped."""
+        """Looks at everybody, at most every `reaper_interval` seconds; says how many workers it reaped."""
         if clock.monotonic() < self._due:
             return Counter()
-        self._due = clock.monotonic() + self._interval
+        self._due = clock.monotonic() + self._limits.reaper_interval
         reaped = 0
         async for names in self._find():
             reaped += await self.look_at(names)
         for browser in Browser:
             silent = await self._store.zrange_by_score(PLAYWRIGHT_WORKERS(browser), "-inf", await self._now())
             reaped += await self.look_at(f"{browser}:{worker}" for worker in silent)
-        return Counter({"workers_reaped": reaped} if reaped else {})
+        return +Counter({"workers_reaped": reaped})
 
     async def meet_strangers(self) -> bool:
         """Takes up workers that are counted but not in the book, if there are any; whether there were."""
@@ -81,10 +82,10 @@ class Reaper:
             keys=BOOK[browser],
             args=[
                 await self._now(),
-                self._threshold,
+                STALE_AFTER_TTLS * self._limits.key_ttl,
                 self._limits.concurrent,
-                # Nobody else says that a stranger is alive: he is believed until the next but one look.
-                3 * self._interval,
+                # Nobody else says that a stranger is alive: it is believed until the look after the next.
+                max(3 * self._limits.reaper_interval, self._limits.key_ttl),
                 *workers,
             ],
         )

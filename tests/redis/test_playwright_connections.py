@@ -1,0 +1,138 @@
+"""A gateway's connections: what it has open is counted, what it closes is not, and nothing else is."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+import pytest
+
+from books import CHROMIUM, LIMITS, active, check_book, entry, register
+from remuda.base.errors import NoWorker, Unavailable
+from remuda.keyspace import playwright
+from remuda.playwright.connections import Connections
+from remuda.playwright.model import Limits, Place
+from remuda.store import Store
+from servers import Server
+from waiting import eventually
+
+BRISK = Limits(lease=0.6)
+
+
+@asynccontextmanager
+async def running(connections: Connections) -> AsyncIterator[None]:
+    task = asyncio.create_task(connections.run())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+
+
+async def opened(connections: Connections) -> Place:
+    place = await connections.open(CHROMIUM)
+    assert place is not None
+    return place
+
+
+async def test_what_is_open_is_counted_and_what_is_closed_is_not(store: Store) -> None:
+    await register(store, "w1")
+    connections = Connections(store, LIMITS)
+
+    places = [await opened(connections) for _ in range(3)]
+    assert (len(connections), await check_book(store)) == (3, {"w1": 3})
+
+    connections.close(places[0])
+    await connections.finish()
+    assert (len(connections), await check_book(store)) == (2, {"w1": 2})
+
+
+async def test_a_connection_that_goes_on_outlives_its_lease(store: Store) -> None:
+    await register(store, "w1")
+    connections = Connections(store, BRISK)
+    place = await opened(connections)
+    key, member = playwright.PLAYWRIGHT_LEASES(CHROMIUM), f"{place.worker}/{place.connection}"
+    first = float(await store.send("ZSCORE", key, member))
+
+    async def is_prolonged() -> bool:
+        return float(await store.send("ZSCORE", key, member) or 0) > first + 2 * BRISK.lease
+
+    async with running(connections):
+        await eventually(is_prolonged)
+
+    assert await check_book(store) == {"w1": 1}
+
+
+async def test_connections_of_a_killed_gateway_are_ended_by_another(store: Store, redis_url: str) -> None:
+    await register(store, "w1")
+    async with Store(redis_url) as other:
+        for _ in range(3):
+            await opened(Connections(other, BRISK))
+    assert await check_book(store) == {"w1": 3}
+
+    async with running(Connections(store, BRISK)):
+        await eventually(lambda: _is_empty(store))
+
+
+async def _is_empty(store: Store) -> bool:
+    return await active(store) == {"chromium:w1": 0}
+
+
+async def test_a_client_that_vanishes_while_a_worker_is_picked_leaves_no_count(store: Store) -> None:
+    await register(store, "w1")
+    connections = Connections(store, LIMITS)
+    opening = asyncio.create_task(connections.open(CHROMIUM))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+
+    opening.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await opening
+
+    await eventually(lambda: _was_picked(store))
+    await connections.finish()
+    await eventually(lambda: _is_empty(store))
+    assert len(connections) == 0
+
+
+async def _was_picked(store: Store) -> bool:
+    return await store.hget(playwright.LIFETIME_CONNECTIONS(), "chromium:w1") == "1"
+
+
+async def test_what_cannot_be_picked_is_raised(store: Store) -> None:
+    with pytest.raises(NoWorker):
+        await Connections(store, LIMITS).open(CHROMIUM)
+
+
+async def test_after_redis_came_back_empty_everything_open_is_counted_again(server: Server) -> None:
+    async with Store(server.url) as store:
+        await register(store, "w1")
+        connections = Connections(store, BRISK)
+        for _ in range(3):
+            await opened(connections)
+
+        async with running(connections):
+            server.kill()
+            server.start()
+            worker = entry(store, "w1")
+
+            async def is_right_again() -> bool:
+                with suppress(Unavailable):
+                    await worker.beat()
+                return await active(store) == {"chromium:w1": 3}
+
+            await eventually(is_right_again)
+
+
+async def test_a_connection_closed_while_it_is_renewed_does_not_stay_counted(store: Store) -> None:
+    await register(store, "w1")
+    connections = Connections(store, LIMITS)
+    places = [await opened(connections) for _ in range(5)]
+
+    keeping = asyncio.create_task(connections.keep())
+    for place in places:
+        connections.close(place)
+        await asyncio.sleep(0)
+    await keeping
+    await connections.finish()
+
+    assert await check_book(store) == {"w1": 0}
