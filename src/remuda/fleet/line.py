@@ -180,6 +180,10 @@ class Lines:
                     del self._places[name]
                 await place.leave()
 
+    async def is_empty(self, name: str) -> bool:
+        """Whether nobody stands in the line, here or elsewhere."""
+        return not await self._store.zcard(LINE_ORDER(name))
+
     def _line(self, name: str) -> _Line:
         return _Line(self._store, name, lease=self._lease)
 

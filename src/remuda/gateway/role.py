@@ -7,7 +7,7 @@ from remuda.base.config import Config
 from remuda.base.errors import Unavailable
 from remuda.base.hosts import is_loopback
 from remuda.base.log import get_logger
-from remuda.fleet.relay import Address
+from remuda.fleet.relay import Address, Router
 from remuda.fleet.role import Role
 from remuda.gateway.cdp import Cdp
 from remuda.gateway.counters import Counters
@@ -17,12 +17,14 @@ from remuda.gateway.lookup import RedisDirectory
 from remuda.gateway.origin import OriginRule
 from remuda.gateway.routes import Kind
 from remuda.keyspace import metrics
+from remuda.playwright.proxy import Proxy
 from remuda.store import Store
 
 log = get_logger(__name__)
 
 FLUSH_EVERY = 1.0
 DRAIN_SHARE = 10.0
+LAST_WORDS = 1.0
 
 
 class Gateway(Role):
@@ -40,7 +42,8 @@ class Gateway(Role):
         origins = [origin.strip() for origin in config.allow_origins.split(",") if origin.strip()]
         rule = OriginRule(origins, is_bound_to_loopback=is_loopback(config.host))
         self._cdp = Cdp(self._directory)
-        rooms = {Kind.CDP: self._cdp.route}
+        self._playwright = Proxy(store, config)
+        rooms: dict[Kind, Router] = {Kind.CDP: self._cdp.route, Kind.PLAYWRIGHT: self._playwright.route}
         self._door = Door(self._directory, rooms=rooms, origins=rule, counters=self._counters)
         self._server: asyncio.Server | None = None
 
@@ -55,16 +58,25 @@ class Gateway(Role):
         async with asyncio.TaskGroup() as group:
             group.create_task(self._directory.keep_fresh(), name="keep the directory fresh")
             group.create_task(self._keep_flushing(), name="flush counters")
+            group.create_task(self._playwright.run(), name="keep Playwright connections")
 
     async def drain(self) -> None:
         if self._server is not None:
             self._server.close()
-        await self._door.relay.drain(DRAIN_SHARE)
+        self._playwright.close()
+        # Who is still connected must be counted as long as it is.
+        keeping = asyncio.create_task(self._playwright.run(), name="keep Playwright connections")
+        try:
+            await self._door.relay.drain(DRAIN_SHARE)
+        finally:
+            keeping.cancel()
 
     async def stop(self) -> None:
         if self._server is not None:
             self._server.close()
         self._door.relay.close()
+        await self._door.relay.emptied(LAST_WORDS)
+        await self._playwright.finish()
         await self._flush()
 
     async def _keep_flushing(self) -> None:

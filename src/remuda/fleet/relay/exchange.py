@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -67,7 +67,7 @@ class Exchange:
             elif isinstance(plan, Answer | Handle | Dial):
                 self._follow(plan)
             else:
-                self._spawn(self._follow_later(plan))
+                self._spawn(self._follow_later(plan), plan)
         except Exception as error:
             self.fail(error)
 
@@ -317,14 +317,22 @@ class Exchange:
         if caller is not None:
             caller.ended()
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def _spawn(self, work: Coroutine[Any, Any, None], *also: Awaitable[Any]) -> None:
         self._task = asyncio.create_task(self._guard(work), name=f"relay {self.request.target[:80]}")
+        # A client may leave before the task has begun, and Python complains of what is never begun.
+        self._task.add_done_callback(partial(_close, (work, *also)))
 
     async def _guard(self, work: Coroutine[Any, Any, None]) -> None:
         try:
             await work
         except Exception as error:
             self.fail(error)
+
+
+def _close(works: Iterable[Awaitable[Any]], _: asyncio.Task[None]) -> None:
+    for work in works:
+        if isinstance(work, Coroutine):
+            work.close()
 
 
 def _call_both(first: Callable[[], None], second: Callable[[], None]) -> None:

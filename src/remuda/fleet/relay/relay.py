@@ -83,10 +83,14 @@ class Relay:
         for connection in list(self.connections):
             if connection.is_idle():
                 connection.close()
+        await self.emptied(timeout)
+        self.close()
+
+    async def emptied(self, timeout: float) -> None:
+        """Wait until every connection is gone, and whoever wants to know has been told, but no longer."""
         if self.connections:
             self._on_empty = asyncio.get_running_loop().create_future()
             await asyncio.wait([self._on_empty], timeout=timeout)
-        self.close()
 
     def close(self) -> None:
         """Close everything now."""

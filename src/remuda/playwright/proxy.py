@@ -1,0 +1,127 @@
+"""The proxy: brings each Playwright client to a worker, and keeps count of it until it is over.
+
+A place is given back exactly once, whatever ends the connection: `Connections` owns it from the pick on, and
+a `Call` hands it back when its worker refuses or when the relay says that it is over.
+"""
+
+import asyncio
+from collections.abc import Awaitable
+from urllib.parse import urlsplit
+
+from remuda.base import clock
+from remuda.base.config import Config
+from remuda.base.errors import Unavailable
+from remuda.base.ids import WorkerId
+from remuda.base.log import get_logger
+from remuda.fleet.relay import Address, Answer, Dial, Forward, Plan, Request
+from remuda.playwright.connections import Connections
+from remuda.playwright.model import Limits, Place
+from remuda.playwright.waiting import WaitingRoom
+from remuda.playwright.wish import Wish, read_wish
+from remuda.store import Store
+
+log = get_logger(__name__)
+
+# A client that speaks another version than its worker learns from that worker's own words what to do.
+VERSION_MISMATCH = 428
+_PORTS = {"ws": 80}
+
+
+class Proxy:
+    """A gateway's Playwright side. Run `run()` as a task of the gateway's, and `finish()` at its end."""
+
+    def __init__(self, store: Store, config: Config) -> None:
+        self._default = config.playwright_browser
+        self._patience = float(config.playwright_wait)
+        self._dial_timeout = float(config.playwright_dial)
+        self._connections = Connections(store, Limits.of(config))
+        self._room = WaitingRoom(
+            store, self._connections, patience=self._patience, longest=config.playwright_queue
+        )
+
+    def route(self, request: Request) -> Plan | Awaitable[Plan]:
+        """What becomes of a request; the relay's router for all that is Playwright's."""
+        wish = read_wish(request, default=self._default)
+        if isinstance(wish, Answer):
+            return wish
+        deadline = clock.monotonic() + self._patience
+        return Call(self._room, self._connections, wish, deadline, self._dial_timeout).dial()
+
+    async def run(self) -> None:
+        """Keeps what is open counted and what waits in line, until it is cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._connections.run(), name="keep connections counted")
+            group.create_task(self._room.run(), name="keep places in line")
+
+    def close(self) -> None:
+        """Takes no more clients; those who wait hear so."""
+        self._room.close()
+
+    async def finish(self) -> None:
+        """Ends when every place has been given back, once the relay has closed its connections."""
+        await self._connections.finish()
+
+
+class Call:
+    """One client's connection, from its request to its end; the relay's caller."""
+
+    def __init__(
+        self, room: WaitingRoom, connections: Connections, wish: Wish, deadline: float, dial_timeout: float
+    ) -> None:
+        self._room = room
+        self._connections = connections
+        self._wish = wish
+        self._deadline = deadline
+        self._dial_timeout = dial_timeout
+        self._place: Place | None = None
+        self._failed: list[WorkerId] = []
+
+    async def dial(self) -> Dial:
+        """A worker to try."""
+        while True:
+            place = await self._room.find(self._wish, deadline=self._deadline, failed=self._failed)
+            self._place = place
+            forward = way_to(place.endpoint)
+            if forward is not None:
+                return Dial(forward, self, self._dial_timeout)
+            self._give_up(f"nobody can connect to {place.endpoint!r}")
+
+    def is_answer(self, status: int) -> bool:
+        return status == VERSION_MISMATCH
+
+    async def refused(self, reason: str) -> Dial:
+        self._give_up(reason)
+        try:
+            return await self.dial()
+        except Unavailable as error:
+            raise Unavailable(
+                f"{error.message}. The last worker that was tried: {reason}", retry_after=error.retry_after
+            ) from error
+
+    def _give_up(self, reason: str) -> None:
+        place, self._place = self._place, None
+        assert place is not None
+        log.warning("worker does not answer", worker=place.worker, browser=place.browser, reason=reason)
+        self._failed.append(place.worker)
+        self._connections.close(place, has_failed=True)
+
+    def ended(self) -> None:
+        place, self._place = self._place, None
+        if place is not None:
+            self._connections.close(place)
+
+
+def way_to(endpoint: str) -> Forward | None:
+    """The way to a worker's browser; None when its endpoint is no address.
+
+    The query of the client stays here: the worker's path is all that it must know.
+    """
+    try:
+        parts = urlsplit(endpoint)
+        host, port = parts.hostname, parts.port or _PORTS[parts.scheme]
+    except (ValueError, KeyError):
+        return None
+    if not host:
+        return None
+    target = parts.path + (f"?{parts.query}" if parts.query else "")
+    return Forward(Address(host, port), target or "/", host=parts.netloc.rpartition("@")[2])

@@ -1,0 +1,125 @@
+"""A place for every client: at once where there is one, else in its turn.
+
+Clients of one browser and version stand in one line, whichever gateway they came to. Those of different
+versions do not wait for each other, since no worker could serve both.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Collection
+from contextlib import asynccontextmanager, suppress
+
+from remuda.base import clock
+from remuda.base.errors import Draining, NoWorker, StoreUnavailable, Unavailable
+from remuda.base.ids import WorkerId, new_id
+from remuda.fleet.line import Lines
+from remuda.fleet.line import Place as Standing
+from remuda.keyspace.playwright import ANY_VERSION
+from remuda.playwright.book import freed_bell
+from remuda.playwright.connections import Connections
+from remuda.playwright.model import Place
+from remuda.playwright.wish import Wish
+from remuda.store import Store
+
+# Redis may be gone for a moment only.
+LOOK_AGAIN = 0.2
+
+
+class WaitingRoom:
+    """Where the clients of one gateway get their places. Run `run()` as a task of the gateway's."""
+
+    def __init__(self, store: Store, connections: Connections, *, patience: float, longest: int) -> None:
+        self._store = store
+        self._connections = connections
+        self._lines = Lines(store)
+        self._patience = patience
+        self._longest = longest
+        self._limits: set[asyncio.Timeout] = set()
+        self._is_closed = False
+
+    async def run(self) -> None:
+        """Keeps the places in line of those who wait, until it is cancelled."""
+        await self._lines.run()
+
+    def close(self) -> None:
+        """Sends away those who wait, and all who come."""
+        self._is_closed = True
+        for limit in self._limits:
+            limit.reschedule(asyncio.get_running_loop().time())
+
+    async def find(self, wish: Wish, *, deadline: float, failed: Collection[WorkerId] = ()) -> Place:
+        """A place, by `deadline` at the latest. VersionNotOffered at once, LineFull or Unavailable.
+
+        `failed` are workers that this client has tried in vain.
+        """
+        async with self._open():
+            while True:
+                try:
+                    return await self._find(wish, deadline=deadline, failed=failed)
+                except StoreUnavailable:
+                    if clock.monotonic() > deadline:
+                        raise
+                    await asyncio.sleep(LOOK_AGAIN)
+
+    @asynccontextmanager
+    async def _open(self) -> AsyncIterator[None]:
+        if self._is_closed:
+            raise Draining
+        try:
+            async with asyncio.timeout(None) as limit:
+                self._limits.add(limit)
+                yield
+        except TimeoutError:
+            raise Draining from None
+        finally:
+            self._limits.discard(limit)
+
+    async def _find(self, wish: Wish, *, deadline: float, failed: Collection[WorkerId]) -> Place:
+        line = f"playwright:{wish.browser}:{wish.version or ANY_VERSION}"
+        # Whoever was let down by a worker has had its turn, and does not start again at the end of the line.
+        if failed or await self._lines.is_empty(line):
+            with suppress(NoWorker):
+                place = await self._pick(wish, failed)
+                if place is not None:
+                    return place
+        return await self._wait_in_line(line, wish, deadline=deadline)
+
+    async def _pick(self, wish: Wish, failed: Collection[WorkerId] = ()) -> Place | None:
+        return await self._connections.open(wish.browser, version=wish.version, excluded=failed)
+
+    async def _wait_in_line(self, line: str, wish: Wish, *, deadline: float) -> Place:
+        failure = Unavailable(f"No {wish} became free within {self._patience:g} s")
+
+        # Nobody is excluded here: who stands first in line must not leave a place to nobody. A worker that
+        # failed is not picked before it has beaten again.
+        async def look() -> Place | None:
+            nonlocal failure
+            try:
+                return await self._pick(wish)
+            except NoWorker as error:
+                failure = NoWorker(f"{error.message}, and none came within {self._patience:g} s")
+                return None
+            except StoreUnavailable:
+                return None
+
+        found = None
+        try:
+            async with self._lines.wait(line, new_id(), longest=self._longest) as standing:
+                timeout = max(0.0, deadline - clock.monotonic())
+                found = await standing.served(freed_bell(wish.browser), look, timeout=timeout)
+                if found is None:
+                    raise type(failure)(
+                        f"{failure.message}; {await _position(standing)}", retry_after=self._patience
+                    )
+        except BaseException:
+            # Leaving the line takes a moment, in which the client may leave too.
+            if found is not None:
+                self._connections.close(found)
+            raise
+        return found
+
+
+async def _position(standing: Standing) -> str:
+    with suppress(Unavailable):
+        await standing.join()
+    ahead = standing.position - 1
+    return "nobody was ahead in line" if ahead < 1 else f"{ahead} were ahead in line"

@@ -1,0 +1,281 @@
+"""The proxy on the wire: who gets a client, what passes, and what the counters say meanwhile."""
+
+import asyncio
+
+import aiohttp
+import pytest
+
+from books import active, check_book, lifetime
+from corrals import USER_AGENT, ScriptedWorker, front_door, workers
+from remuda.keyspace.playwright import PLAYWRIGHT_LEASES, WORKER
+from remuda.playwright.model import Browser
+from remuda.store import Store
+from servers import free_port
+from waiting import eventually
+
+
+async def test_a_client_reaches_a_worker_and_is_counted_until_it_leaves(store: Store) -> None:
+    worker = ScriptedWorker("w1")
+    async with workers(store, worker), front_door(store) as door:
+        socket = await door.connect()
+        await socket.send_str("hello")
+
+        assert await socket.receive_str() == "hello"
+        assert await check_book(store) == {"w1": 1}
+        await socket.close()
+        await eventually(lambda: is_active(store, w1=0))
+        assert await lifetime(store) == {"chromium:w1": 1}
+        assert await check_book(store) == {"w1": 0}
+
+
+async def is_active(store: Store, **connections: int) -> bool:
+    return await active(store) == {f"chromium:{name}": count for name, count in connections.items()}
+
+
+async def test_the_clients_headers_pass_and_the_target_is_the_workers(store: Store) -> None:
+    worker = ScriptedWorker("w1")
+    async with workers(store, worker), front_door(store) as door:
+        headers = {"x-playwright-proxy": "*", "x-playwright-browser": "chromium", "X-Mine": "yes"}
+        socket = await door.connect("/?browser=chromium", headers=headers, compress=15)
+
+        (seen,) = worker.requests
+        assert seen.path_qs == worker.path
+        assert seen.headers["Host"] == f"127.0.0.1:{worker.port}"
+        assert seen.headers["User-Agent"] == USER_AGENT
+        assert {name: seen.headers[name] for name in headers} == headers
+        assert socket.compress
+        await socket.close()
+
+
+@pytest.mark.parametrize(
+    ("path", "headers", "browser"),
+    [
+        ("/", {}, Browser.CHROMIUM),
+        ("/", {"x-playwright-browser": "firefox"}, Browser.FIREFOX),
+        ("/?browser=webkit", {"x-playwright-browser": "firefox"}, Browser.WEBKIT),
+        ("/playwright", {}, Browser.CHROMIUM),
+        ("/playwright/", {"x-playwright-browser": "firefox"}, Browser.FIREFOX),
+        ("/playwright/webkit", {}, Browser.WEBKIT),
+        ("/playwright/firefox/?browser=webkit", {"x-playwright-browser": "webkit"}, Browser.FIREFOX),
+    ],
+)
+async def test_the_browser_is_the_one_that_was_named(
+    store: Store, path: str, headers: dict[str, str], browser: Browser
+) -> None:
+    fleet = [ScriptedWorker(f"w-{each}", browser=each) for each in Browser]
+    async with workers(store, *fleet), front_door(store) as door:
+        socket = await door.connect(path, headers=headers)
+
+        assert [each.browser for each in fleet if each.requests] == [browser]
+        await socket.close()
+
+
+async def test_the_default_browser_can_be_set(store: Store) -> None:
+    worker = ScriptedWorker("w1", browser=Browser.FIREFOX)
+    async with workers(store, worker), front_door(store, playwright_browser="firefox") as door:
+        await (await door.connect()).close()
+
+        assert len(worker.requests) == 1
+
+
+@pytest.mark.parametrize("path", ["/?browser=opera", "/playwright/opera", "/playwright/opera/json"])
+async def test_an_unknown_browser_is_refused_with_those_there_are(store: Store, path: str) -> None:
+    async with front_door(store) as door:
+        status, error, _ = await door.refusal(path)
+
+        assert status == 400
+        assert error["message"] == "There is no browser 'opera'; there are chromium, firefox, webkit"
+
+
+async def test_who_comes_without_a_websocket_hears_how_to_connect(store: Store) -> None:
+    async with front_door(store) as door:
+        status, error, headers = await door.get("/playwright/firefox")
+
+        assert status == 426
+        assert (
+            f'playwright.firefox.connect("ws://127.0.0.1:{door.port}/playwright/firefox")' in error["message"]
+        )
+        assert headers["Upgrade"] == "websocket"
+
+
+@pytest.mark.parametrize("path", ["/json", "/playwright/json", "/playwright/firefox/json"])
+async def test_clients_with_an_http_url_are_told_where_the_websocket_is(store: Store, path: str) -> None:
+    async with front_door(store) as door:
+        assert (await door.get(path))[:2] == (200, {"wsEndpointPath": "/"})
+
+
+async def test_a_foreign_page_gets_no_browser(store: Store) -> None:
+    worker = ScriptedWorker("w1")
+    async with workers(store, worker), front_door(store) as door:
+        status, _, _ = await door.refusal(headers={"Origin": "http://evil.example"})
+
+        assert status == 403
+        assert worker.requests == []
+
+
+# How it ends
+
+
+async def test_the_workers_close_code_reaches_the_client(store: Store) -> None:
+    async with workers(store, ScriptedWorker("w1")), front_door(store) as door:
+        socket = await door.connect()
+        await socket.send_str("bye")
+
+        message = await socket.receive()
+
+        assert (message.data, message.extra) == (4321, "so long")
+        await eventually(lambda: is_active(store, w1=0))
+
+
+async def test_the_clients_close_code_reaches_the_worker(store: Store) -> None:
+    worker = ScriptedWorker("w1")
+    async with workers(store, worker), front_door(store) as door:
+        await (await door.connect()).close(code=4000)
+
+        await eventually(lambda: worker.codes == [4000])
+
+
+async def test_a_client_that_dies_is_seen_by_the_worker_and_no_longer_counted(store: Store) -> None:
+    worker = ScriptedWorker("w1")
+    async with workers(store, worker), front_door(store) as door:
+        socket = await door.connect()
+
+        assert socket._response.connection is not None
+        socket._response.connection.transport.abort()  # type: ignore[union-attr]
+
+        await eventually(lambda: len(worker.codes) == 1)
+        assert worker.codes[0] in (None, 1006)
+        await eventually(lambda: is_active(store, w1=0))
+
+
+async def test_a_worker_that_dies_is_seen_by_its_client_and_no_longer_counted(store: Store) -> None:
+    worker = ScriptedWorker("w1")
+    async with workers(store, worker), front_door(store) as door:
+        socket = await door.connect()
+
+        transport = worker.requests[0].transport
+        assert transport is not None
+        transport.abort()
+
+        message = await socket.receive()
+        assert message.type in (aiohttp.WSMsgType.CLOSED, aiohttp.WSMsgType.ERROR)
+        await eventually(lambda: is_active(store, w1=0))
+
+
+# Workers that do not take it
+
+
+async def test_a_worker_that_does_not_answer_is_never_heard_of(store: Store) -> None:
+    silent, good = ScriptedWorker("w1"), ScriptedWorker("w2")
+    silent.answer = silent.stay_silent
+    async with workers(store, silent, good), front_door(store, playwright_dial=1) as door:
+        sockets = [await door.connect() for _ in range(3)]
+
+        assert len(good.requests) == 3
+        # The others do not even try it: it is suspect until it has beaten again.
+        assert len(silent.requests) <= 1
+        await eventually(lambda: is_active(store, w1=0, w2=3))
+        for socket in sockets:
+            await socket.close()
+
+
+async def test_a_worker_that_refuses_is_never_heard_of(store: Store) -> None:
+    bad, good = ScriptedWorker("w1"), ScriptedWorker("w2")
+    bad.answer = bad.refuse
+    async with workers(store, bad, good), front_door(store) as door:
+        socket = await door.connect()
+
+        await eventually(lambda: is_active(store, w1=0, w2=1))
+        await socket.close()
+        await eventually(lambda: is_active(store, w1=0, w2=0))
+
+
+@pytest.mark.parametrize(
+    "endpoint", ["ws://127.0.0.1:{}/gone", "nonsense", "ws://127.0.0.1:99999/", "ws://["]
+)
+async def test_a_worker_where_nobody_listens_is_never_heard_of(store: Store, endpoint: str) -> None:
+    gone, good = ScriptedWorker("w1"), ScriptedWorker("w2")
+    async with workers(store, gone, good), front_door(store) as door:
+        await store.hset(WORKER("chromium", "w1"), {"wsEndpoint": endpoint.format(free_port())})
+        socket = await door.connect()
+
+        await eventually(lambda: is_active(store, w1=0, w2=1))
+        await socket.close()
+
+
+async def test_when_nobody_answers_the_client_hears_which_worker_was_tried_last(store: Store) -> None:
+    bad = ScriptedWorker("w1")
+    bad.answer = bad.refuse
+    async with workers(store, bad), front_door(store, playwright_wait=1) as door:
+        status, error, headers = await door.refusal()
+
+        assert status == 503
+        assert "answered 400, not 101" in error["message"]
+        assert int(headers["Retry-After"]) > 0
+        assert await check_book(store) == {"w1": 0}
+
+
+# Versions
+
+
+async def test_a_version_that_nobody_speaks_is_refused_at_once_with_those_on_offer(store: Store) -> None:
+    fleet = ScriptedWorker("w1", version="1.62"), ScriptedWorker("w2", version="1.9")
+    async with workers(store, *fleet), front_door(store, playwright_wait=600) as door:
+        status, error, _ = await door.refusal(headers={"User-Agent": "Playwright/1.65.0 (x64)"})
+
+        assert status == 428
+        assert "on offer: 1.9, 1.62" in error["message"]
+        assert await check_book(store) == {"w1": 0, "w2": 0}
+
+
+async def test_a_client_gets_a_worker_of_its_version(store: Store) -> None:
+    old, new = ScriptedWorker("w1", version="1.62"), ScriptedWorker("w2", version="1.64")
+    async with workers(store, old, new), front_door(store) as door:
+        for _ in range(3):
+            await (await door.connect(headers={"User-Agent": "Playwright/1.64.1 (x64)"})).close()
+
+        assert (len(old.requests), len(new.requests)) == (0, 3)
+
+
+async def test_what_a_worker_says_about_versions_reaches_the_client(store: Store) -> None:
+    worker = ScriptedWorker("w1")
+    worker.answer = worker.speak_another_version
+    async with workers(store, worker), front_door(store) as door:
+        with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
+            await door.connect()
+
+        assert refused.value.status == 428
+        await eventually(lambda: is_active(store, w1=0))
+        assert len(worker.requests) == 1
+
+
+# Clients that do not wait for the answer
+
+
+async def test_a_client_that_vanishes_in_the_handshake_is_not_counted(store: Store) -> None:
+    worker = ScriptedWorker("w1")
+    worker.answer = worker.stay_silent
+    async with workers(store, worker), front_door(store, playwright_dial=600) as door:
+        connecting = asyncio.create_task(door.connect())
+        await worker.came.wait()
+        assert await check_book(store) == {"w1": 1}
+
+        connecting.cancel()
+
+        await eventually(lambda: is_active(store, w1=0))
+        assert await store.zcard(PLAYWRIGHT_LEASES(Browser.CHROMIUM)) == 0
+
+
+async def test_clients_that_vanish_at_any_moment_leave_nothing_behind(store: Store) -> None:
+    fleet = ScriptedWorker("w1"), ScriptedWorker("w2")
+    async with workers(store, *fleet), front_door(store) as door:
+        for turn in range(60):
+            connecting = asyncio.create_task(door.connect())
+            # Later and later: while it is read, picked, dialled, answered.
+            done, _ = await asyncio.wait([connecting], timeout=turn * 0.0002)
+            connecting.cancel()
+            if done:
+                await connecting.result().close()
+
+        await eventually(lambda: is_active(store, w1=0, w2=0))
+        assert await check_book(store) == {"w1": 0, "w2": 0}
