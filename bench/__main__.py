@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-MEASUREMENTS = ("bench.gateway", "bench.herd", "bench.slots")
+MEASUREMENTS = ("bench.gateway", "bench.herd", "bench.playwright", "bench.slots")
 
 
 def main() -> None:

@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -114,9 +114,9 @@ def python(name: str, port: int, *arguments: str) -> Iterator[Peer]:
 
 
 @contextmanager
-def running(command: list[str], port: int) -> Iterator[int]:
+def running(command: list[str], port: int, environ: Mapping[str, str] | None = None) -> Iterator[int]:
     """Run the command until the end of the block; yields its process id once the port answers."""
-    process = subprocess.Popen(command)
+    process = subprocess.Popen(command, env={**os.environ, **(environ or {})})
     try:
         wait_for(port, process)
         yield process.pid
