@@ -26,6 +26,8 @@ GROUPS: Mapping[str, Mapping[str, Sequence[str]]] = {
     "browsers": {
         "chromium": ("chromium", "chromium-browser", "google-chrome"),
         "chromium-driver": ("chromedriver",),
+        # For videos of sessions.
+        "ffmpeg": ("ffmpeg",),
     },
     # The other browsers are for the tests: a first `make up` would take twice as long with them.
     # redis-check-rdb is the whole server: started under the name redis-server it serves. The package
@@ -33,6 +35,7 @@ GROUPS: Mapping[str, Mapping[str, Sequence[str]]] = {
     "tests": {
         "chromium-headless-shell": ("chromium-headless-shell", "chrome-headless-shell"),
         "firefox-esr": ("firefox-esr", "firefox"),
+        "xvfb": ("Xvfb",),
         "redis-tools": ("redis-server", "redis-check-rdb"),
     },
     "bench": {"nginx": ("nginx",), "wrk": ("wrk",)},

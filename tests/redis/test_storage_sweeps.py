@@ -271,3 +271,23 @@ async def is_retired(store: Store, storage: StorageId) -> bool:
     return not await is_measured(store, storage) and not await store.exists(
         keys.STORAGE_METADATA_REFUSED(storage)
     )
+
+
+async def test_a_playlist_whose_writer_was_killed_is_ended(store: Store, tmp_path: Path) -> None:
+    living, dead = await new_session(store), fresh_session()
+    for session in (living, dead):
+        write_file(tmp_path, session, "stream.m3u8", b"#EXTM3U\n#EXTINF:4.0,\nvideo.mp4\n")
+    long_ago = (tmp_path / dead / "stream.m3u8").stat().st_mtime
+
+    async with running_storage(store, tmp_path):
+        await eventually(lambda: ends(tmp_path / dead / "stream.m3u8"))
+        (known,) = await indexed(tmp_path, dead)
+
+    ended = (tmp_path / dead / "stream.m3u8").stat()
+    assert (ended.st_mtime, ended.st_size) == (long_ago, known.size)
+    assert not ends(tmp_path / living / "stream.m3u8")
+
+
+def ends(playlist: Path) -> bool:
+    """Whether the playlist says that it is over."""
+    return "#EXT-X-ENDLIST" in playlist.read_text()

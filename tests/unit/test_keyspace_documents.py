@@ -160,6 +160,8 @@ def test_every_declaration_says_who_writes_it_and_what_it_means() -> None:
 DOCUMENTED_CODES = {
     ("node", "info"): "BOOT DSTART DALIVE LSINIT CLOSED HALT",
     ("node", "fail"): "DTIMEOUT DFAILURE STIMEOUT TERM",
+    # Remuda's own: the documents have no code for what a session survives.
+    ("node", "warn"): "RFAILURE",
     ("orchestrator", "info"): "SCHED",
     ("orchestrator", "fail"): "STARTFAIL",
     ("manager", "info"): "QUEUED NALLOC PENDING NALIVE",

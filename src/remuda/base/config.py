@@ -24,6 +24,8 @@ Count = Annotated[int, msgspec.Meta(ge=0)]
 Interval = Annotated[int, msgspec.Meta(ge=1)]
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 Percent = Annotated[int, msgspec.Meta(ge=1, le=100)]
+FrameRate = Annotated[int, msgspec.Meta(ge=1, le=30)]
+Pixels = Annotated[str, msgspec.Meta(pattern=r"^\d{2,4}x\d{2,4}$")]
 BrowserType = Literal["chromium", "firefox", "webkit"]
 
 BEATS_PER_KEY_TTL = 3
@@ -64,6 +66,9 @@ class Config:
     headless: bool = _option(
         True, "Run browsers without a window unless the client says otherwise.", also=("HEADLESS",)
     )
+    record: bool = _option(False, "Record a video of every session whose client does not say otherwise.")
+    record_size: Pixels = _option("1280x720", "Pixels of a video whose client does not name a size.")
+    record_rate: FrameRate = _option(10, "Frames a second of a video whose client does not name a rate.")
     gc_interval: Interval = _option(60, "Seconds between two sweeps of what the dead left behind.")
     session_retention: Count = _option(
         604800, "Seconds for which a session that has ended is kept: its log, times and capabilities."
@@ -156,6 +161,11 @@ class Config:
                 f"playwright_key_ttl (REDIS_KEY_TTL) is {self.playwright_key_ttl}, which is less than "
                 f"{BEATS_PER_KEY_TTL} beats of {self.playwright_beat} seconds"
             )
+
+    @property
+    def storage_directory(self) -> Path:
+        """Where artifacts are."""
+        return Path(self.storage) if self.storage else self.data / "storage"
 
     def environ(self) -> dict[str, str]:
         """The variables that make a child process load this very config, whatever else it finds."""

@@ -3,7 +3,6 @@
 import os
 import socket
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 
 import uvloop
 
@@ -77,7 +76,7 @@ def _storage(store: Store, config: Config) -> Role:
     limits = Limits(
         size=config.storage_megabytes * 1_000_000 or None, age=float(config.storage_retention) or None
     )
-    return Storage(store, Path(config.storage) if config.storage else config.data / "storage", limits=limits)
+    return Storage(store, config.storage_directory, limits=limits)
 
 
 ROLES: Mapping[str, Callable[[Store, Config], Role]] = {

@@ -117,7 +117,8 @@ def for_client(actual: Capabilities, *, session: str, front_door: str) -> Capabi
     """What a driver says of its session, with URLs that work from the client's side.
 
     `webSocketUrl` (BiDi) is the one that the driver gave, so only there if it was asked for; `se:cdp` is
-    how Selenium Grid names the way to a Chromium's DevTools, and what Playwright looks for.
+    how Selenium Grid names the way to a Chromium's DevTools, and what Playwright looks for. `remuda:video` is
+    where the session's recording can be seen.
     """
     ours = f"{front_door}/session/{session}"
     seen = dict(actual)
@@ -126,6 +127,9 @@ def for_client(actual: Capabilities, *, session: str, front_door: str) -> Capabi
     if "debuggerAddress" in seen.get("goog:chromeOptions", {}):
         seen["se:cdp"] = f"{ours}/se/cdp"
         seen["se:cdpVersion"] = seen.get("browserVersion", "")
+    if "url" in seen.get("remuda:video", {}):
+        http = f"http{front_door.removeprefix('ws')}"
+        seen["remuda:video"] = {name: http + path for name, path in seen["remuda:video"].items()}
     return seen
 
 

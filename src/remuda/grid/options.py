@@ -1,4 +1,5 @@
-"""What a client says of its session besides the browser: its labels, its patience, its downloads. Pure.
+"""What a client says of its session besides the browser: its labels, its patience, its downloads, its video.
+Pure.
 
 Clients of other grids keep their own words: `se:name` is Selenium's, `webgrid:options` WebGrid's,
 `selenoid:options` and `moon:options` Aerokube's. Where several say the same, `remuda:options` has the last
@@ -12,6 +13,7 @@ from typing import Any
 
 from remuda.base.errors import InvalidArgument
 from remuda.grid.capabilities import Capabilities, kind_of
+from remuda.grid.video import VideoWish, read_video
 
 MAX_LABELS = 50
 MAX_KEY = 64
@@ -32,6 +34,8 @@ _SELENIUM_OWN = frozenset(
     )
 )
 _COOKIE = "webgrid:metadata.session:"
+# Zalenium's, whose way it was first.
+_MESSAGE_COOKIES = ("remuda:message", "webgrid:message", "zaleniumMessage")
 
 # Go's time.ParseDuration, which Selenoid takes: "30m", "1h15m30.5s".
 _DURATION = re.compile(r"(?:\d+(?:\.\d*)?(?:ns|us|µs|μs|ms|s|m|h))+")
@@ -67,6 +71,7 @@ class Options:
     downloads: bool = False
     ends_with_websocket: bool = False
     """Whether the session is there for one WebSocket only, and ends with it."""
+    video: VideoWish = VideoWish()
 
 
 def read_options(wanted: Capabilities) -> Options:
@@ -86,6 +91,7 @@ def read_options(wanted: Capabilities) -> Options:
         idle,
         downloads=wanted.get("se:downloadsEnabled") in (True, "true"),
         ends_with_websocket=wanted.get("remuda:options", {}).get("endsWithWebSocket") is True,
+        video=read_video(wanted),
     )
 
 
@@ -160,6 +166,21 @@ def cookie_label(body: Any) -> Labels | None:
     if not isinstance(cookie, dict) or not isinstance(name, str) or not name.startswith(_COOKIE):
         return None
     return read_labels({name.removeprefix(_COOKIE): cookie.get("value")}, f"The cookie {_COOKIE}<key>")
+
+
+def cookie_message(body: Any) -> str | None:
+    """The message that an Add Cookie request is meant for; None when it is about a cookie."""
+    cookie = body.get("cookie") if isinstance(body, dict) else None
+    if not isinstance(cookie, dict) or cookie.get("name") not in _MESSAGE_COOKIES:
+        return None
+    return read_message(cookie.get("value"), f"The cookie {cookie['name']}")
+
+
+def read_message(value: Any, where: str) -> str:
+    """A message for the viewers of a video; InvalidArgument when it is no text."""
+    if not isinstance(value, str):
+        raise InvalidArgument(f"{where} must have a text as its value, not {kind_of(value)}")
+    return value
 
 
 def read_idle(value: Any, where: str) -> float:

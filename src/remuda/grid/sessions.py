@@ -53,6 +53,9 @@ _MOVE = load_script(
     ],
 )
 
+# A HALT ends every node, and a session outlives its recording.
+_NO_CAUSE = ("HALT", "RFAILURE")
+
 
 def session_topic(session: SessionId) -> str:
     """What the session is called where its bell is meant, or its ticket in a line."""
@@ -212,9 +215,9 @@ class Sessions:
         entries = [
             fields for _, fields in stream_entries(await self._store.xrange(grid.SESSION_LOG(session)))
         ]
-        # The first failure is the cause and what fails after it the consequence; a HALT ends every node.
+        # The first failure is the cause and what fails after it the consequence.
         failures = [entry for entry in entries if entry["level"] == "fail"]
-        causes = failures[:1] or [entry for entry in entries if entry["code"] != "HALT"][-1:]
+        causes = failures[:1] or [entry for entry in entries if entry["code"] not in _NO_CAUSE][-1:]
         return next(((cause["code"], msgspec.json.decode(cause["meta"])) for cause in causes), None)
 
     async def count_startup(self, seconds: float) -> None:

@@ -1,4 +1,5 @@
-"""Keeps a storage within its limits: looks what is there, evicts what must go, and says how full it is."""
+"""Keeps a storage within its limits: looks what is there, ends what the dead have left open, evicts what must
+go, and says how full it is."""
 
 import asyncio
 import sqlite3
@@ -14,6 +15,7 @@ from remuda.keyspace import grid, metrics
 from remuda.storage.directory import LocalDirectory
 from remuda.storage.index import Index, Librarian
 from remuda.storage.model import Fill, Limits, StorageId, choose_evictions
+from remuda.storage.playlists import end_playlists
 from remuda.storage.removal import Remover
 from remuda.store import Store
 
@@ -25,6 +27,10 @@ SCAN_EVERY = 24 * 3600.0
 SESSIONS_AT_ONCE = 50
 """Sessions that a scan looks at before it lets others near the index."""
 EMPTY_FOR = 24 * 3600.0
+OPEN_FOR = 30.0
+"""Seconds since its last write after which a session that has ended will write no more."""
+ENDED_AT_ONCE = 200
+"""Sessions whose playlists one run looks at."""
 
 
 class Sweeper:
@@ -48,6 +54,7 @@ class Sweeper:
         self._limits = limits
         self._scanned_at: float | None = None
         self._is_full = False
+        self._ended: set[SessionId] = set()
         self._woken = asyncio.Event()
 
     def report_full(self) -> None:
@@ -73,6 +80,7 @@ class Sweeper:
             await self._librarian.ask(lambda _: self._directory.finish_removals())
         if await self._needs_scan():
             await self.scan()
+        await self._end_playlists()
         await self._evict()
         await self._tell(await self._measure())
 
@@ -112,6 +120,25 @@ class Sweeper:
         index.replace_session(session, artifacts)
         if not artifacts:
             self._directory.remove_if_empty(session, older_than=clock.now() - EMPTY_FOR)
+
+    # What was left open
+
+    async def _end_playlists(self) -> None:
+        """Ends the playlists of sessions whose node was killed before it could."""
+        active = {SessionId(session) for session in await self._store.smembers(grid.SESSIONS_ACTIVE())}
+        holdings = await self._librarian.ask(lambda index: index.holdings())
+        self._ended &= {each.session for each in holdings}
+        quiet = [each.session for each in holdings if clock.now() - each.modified > OPEN_FOR]
+        chosen = [each for each in quiet if each not in active and each not in self._ended][:ENDED_AT_ONCE]
+
+        def end(index: Index) -> None:
+            for session in chosen:
+                if end_playlists(self._directory.path / session):
+                    self._scan_one(index, session)
+                    log.info("recording ended", storage=self._storage, session=session)
+
+        await self._librarian.ask(end)
+        self._ended.update(chosen)
 
     # What must go
 

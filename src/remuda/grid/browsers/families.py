@@ -72,6 +72,9 @@ class Family:
     args: tuple[str, ...] = ()
     """What the herd always adds."""
     headless_args: tuple[str, ...] = ()
+    screen_args: tuple[str, ...] = ()
+    """What makes it fill a screen, `{width}` by `{height}` pixels, that it has for itself under `{name}`.
+    One that is started on its screen by its driver is told through that instead."""
     is_chromium: bool = False
     """Whether it takes `chromium_args`, and refuses its sandbox to root."""
     forbidden_options: tuple[str, ...]
@@ -206,6 +209,7 @@ FIREFOX = Family(
     options="moz:firefoxOptions",
     process_id="moz:processID",
     headless_args=("-headless",),
+    screen_args=("--display={name}", "--width={width}", "--height={height}"),
     forbidden_options=(
         "binary",
         "env",
@@ -219,6 +223,7 @@ FIREFOX = Family(
         "appomni",
         "backgroundtask",
         "createprofile",
+        "display",
         "greomni",
         "marionette-port",
         "p",

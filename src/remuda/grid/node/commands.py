@@ -4,7 +4,7 @@ Commands go through byte for byte but for the session's id, which the driver kno
 """
 
 import asyncio
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable
 from urllib.parse import urlsplit
 
 import msgspec
@@ -17,7 +17,8 @@ from remuda.grid.node.ending import Ending, Fate
 from remuda.grid.node.files import ONE_FILE, Files
 from remuda.grid.node.idle import Idleness
 from remuda.grid.node.labelling import Labelling
-from remuda.grid.options import cookie_label
+from remuda.grid.node.recording import Recorder
+from remuda.grid.options import cookie_label, cookie_message, read_message
 from remuda.grid.wire import HEADERS, answer_error, answer_value, read_json
 
 LAST_ANSWERS = 1.0
@@ -37,6 +38,7 @@ class Commands:
         idleness: Idleness,
         files: Files,
         labelling: Labelling,
+        recorder: Recorder | None,
     ) -> None:
         self._session = session
         self._outer, self._inner = f"/session/{session}", f"/session/{driver_session}"
@@ -45,13 +47,17 @@ class Commands:
         self._devtools = devtools
         self._files = files
         self._labelling = labelling
-        self._plans: Mapping[tuple[str, str], Plan] = {
+        self._recorder = recorder
+        self._plans: dict[tuple[str, str], Plan] = {
             ("DELETE", ""): Handle(self._delete_session),
             ("DELETE", "/window"): Handle(self._delete_window),
             ("POST", "/cookie"): Handle(self._add_cookie),
             **files.plans(),
+            ("POST", "/remuda/message"): Handle(self._show_message),
             **labelling.plans(),
         }
+        if recorder is not None:
+            self._plans[("POST", "/window")] = Handle(self._switch_window)
         self._relay = Relay(self._route, lambda _, error: answer_error(error), observer=idleness)
         self._server: asyncio.Server | None = None
 
@@ -134,10 +140,30 @@ class Commands:
             return answer
 
     async def _add_cookie(self, _request: Request, body: bytes) -> Answer:
-        labels = cookie_label(read_json(body))
-        if labels is None:
-            return await self._ask_driver("POST", f"{self._inner}/cookie", body)
-        return await self._labelling.add(labels)
+        asked = read_json(body)
+        if (labels := cookie_label(asked)) is not None:
+            return await self._labelling.add(labels)
+        if (message := cookie_message(asked)) is not None:
+            return await self._say(message)
+        return await self._ask_driver("POST", f"{self._inner}/cookie", body)
+
+    async def _show_message(self, _request: Request, body: bytes) -> Answer:
+        asked = read_json(body)
+        return await self._say(
+            read_message(asked.get("message") if isinstance(asked, dict) else None, "'message' in the body")
+        )
+
+    async def _say(self, message: str) -> Answer:
+        # Without a video there is nobody to read it, which is no reason for a test to fail.
+        if self._recorder is not None:
+            await self._recorder.say(message)
+        return answer_value(None)
+
+    async def _switch_window(self, _request: Request, body: bytes) -> Answer:
+        answer = await self._ask_driver("POST", f"{self._inner}/window", body)
+        if answer.status == 200 and self._recorder is not None:
+            self._recorder.show(read_json(body)["handle"])
+        return answer
 
     async def _ask_driver(self, method: str, path: str, body: bytes = b"") -> Answer:
         status, answered = await self._driver.call(method, path, body, timeout=60.0)

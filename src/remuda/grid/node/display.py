@@ -8,22 +8,24 @@ import subprocess
 from remuda.base.errors import DriverUnavailable
 from remuda.base.processes import die_with_parent, until_readable
 
-SCREEN = "1920x1080x24"
+SCREEN = "1920x1080"
+DEPTH = 24
 END_GRACE = 2.0
 
 
 class Display:
     """An X server without a monitor, under a number of its own choice."""
 
-    def __init__(self, process: subprocess.Popen[bytes], name: str) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], name: str, size: str) -> None:
         self._process = process
         self.name = name
+        self.size = size
 
     @classmethod
-    async def start(cls, environ: dict[str, str], *, timeout: float) -> "Display":
+    async def start(cls, environ: dict[str, str], *, size: str = SCREEN, timeout: float) -> "Display":
         """A screen that is ready to be drawn on."""
         reading, writing = os.pipe()
-        command = ["Xvfb", "-displayfd", str(writing), "-screen", "0", SCREEN, "-nolisten", "tcp"]
+        command = ["Xvfb", "-displayfd", str(writing), "-screen", "0", f"{size}x{DEPTH}", "-nolisten", "tcp"]
         try:
             process = subprocess.Popen(
                 command,
@@ -44,7 +46,12 @@ class Display:
             os.close(reading)
         if not number:
             raise DriverUnavailable("Xvfb ended at once")
-        return cls(process, f":{number}")
+        return cls(process, f":{number}", size)
+
+    def names(self) -> dict[str, str]:
+        """What a browser's arguments may say of it."""
+        width, height = self.size.split("x")
+        return {"name": self.name, "width": width, "height": height}
 
     def stop(self) -> None:
         """Asks it to leave, because only then it removes its lock and its socket. Blocks."""

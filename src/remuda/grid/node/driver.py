@@ -75,6 +75,16 @@ class Driver:
             raise DriverTimeout(f"The driver does not listen after {timeout:g} s: {self.tail()}") from None
         self.address = self.bidi_address = Address("127.0.0.1", port)
 
+    @property
+    def display(self) -> Display | None:
+        """The screen that the browser has for itself; None when it has none, or shares one."""
+        return self._display
+
+    async def open_display(self, size: str, *, timeout: float) -> None:
+        """Has a screen ready for the browser to come; a driver that needs one itself has it already."""
+        if self._display is None:
+            self._display = await Display.start(self._environ(), size=size, timeout=timeout)
+
     def _environ(self) -> dict[str, str]:
         private = {name: str(self.directory) for name in self.browser.family.private}
         return {**os.environ, **private, MARK: self._node}

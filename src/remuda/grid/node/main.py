@@ -19,6 +19,7 @@ from remuda.grid.browsers import Browser
 from remuda.grid.node.ending import Ending
 from remuda.grid.node.node import Node
 from remuda.grid.node.payload import herd_args
+from remuda.grid.node.recording import Recording
 from remuda.store import Store
 
 log = get_logger(__name__)
@@ -47,7 +48,7 @@ async def _live(config: Config, browser: Browser, control: socket.socket, *, wit
     args = herd_args(config, browser, is_root=os.geteuid() == 0)
     control.setblocking(False)
     async with exporting(config), Store(config.redis, prefix=config.prefix, name=name) as store:
-        node = Node(store, name, browser, args=args, headless=config.headless)
+        node = Node(store, name, browser, recording=Recording.of(config), args=args, headless=config.headless)
         leave = asyncio.Event()
         _heed_signals(node, leave)
         node.warm_up(

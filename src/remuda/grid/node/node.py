@@ -21,7 +21,8 @@ from remuda.grid.node.files import Files
 from remuda.grid.node.idle import Idleness
 from remuda.grid.node.labelling import Labelling
 from remuda.grid.node.payload import driver_request
-from remuda.grid.options import read_options
+from remuda.grid.node.recording import Recorder, Recording
+from remuda.grid.options import Options, read_options
 from remuda.grid.sessions import Sessions, node_beat, session_bell
 from remuda.grid.slots import Slots
 from remuda.grid.timeouts import timeouts
@@ -42,12 +43,14 @@ class Node:
         name: NodeId,
         browser: Browser,
         *,
+        recording: Recording | None = None,
         args: Sequence[str] = (),
         headless: bool = True,
         host: str = "127.0.0.1",
     ) -> None:
         self._store = store
         self._browser = browser
+        self._recording = recording
         self._args = args
         self._headless = headless
         self._host = host
@@ -60,6 +63,7 @@ class Node:
         self._warming: asyncio.Task[None]
         self._was_warm = False
         self._commands: Commands | None = None
+        self._recorder: Recorder | None = None
         self._session = SessionId("")
         self._patience: float | None = None
         self._files = Files(self._driver.directory, downloads=False)
@@ -90,7 +94,7 @@ class Node:
         limits = await self._timeouts.read()
         await self._driver.start(timeout=limits["driverStartup"])
         if with_browser:
-            await self._driver.open_early(self._request([{}]), timeout=limits["nodeStartup"])
+            await self._driver.open_early(self._request({}), timeout=limits["nodeStartup"])
         on_warm()
 
     async def cooled(self) -> None:
@@ -149,7 +153,10 @@ class Node:
             await self._warming
         await self._sessions.log(session, "DALIVE")
         limit = (await self._timeouts.read())["nodeStartup"]
-        wanted = await requested
+        wanted = self._match(await requested)
+        self._heed(read_options(wanted))
+        if self._recording is not None:
+            self._recorder = await self._recording.open(self._store, session, wanted, self._driver)
         with tracer.span("start browser", span.context):
             inner_id, actual = self._driver.take_early() or await self._driver.new_session(
                 self._request(wanted), timeout=limit
@@ -158,12 +165,19 @@ class Node:
         self._browser_pid = actual.get(self._browser.family.process_id)
         await self._listen(inner_id, actual)
 
-    def _request(self, wanted: list[dict[str, Any]]) -> dict[str, Any]:
+    def _heed(self, options: Options) -> None:
+        self._patience = options.idle
+        if options.ends_with_websocket:
+            self._idleness.tie_to_websocket(lambda: self.end(Ending("CLOSED", "Its WebSocket was closed")))
+
+    def _request(self, wanted: Capabilities) -> dict[str, Any]:
+        is_recorded = self._recorder is not None and not self._recorder.problem
         return driver_request(
-            self._prepare(self._match(wanted)),
+            self._prepare(wanted),
             browser=self._browser,
             args=self._args,
             headless=self._headless,
+            screen=self._driver.display if is_recorded else None,
         )
 
     def _match(self, wanted: list[Capabilities]) -> Capabilities:
@@ -180,11 +194,11 @@ class Node:
         return self._files.wishes(wanted, browser=self._browser.name)
 
     async def _listen(self, inner_id: str, actual: dict[str, Any]) -> None:
-        options = read_options(self._match(await self._sessions.requested(self._session)))
-        self._patience = options.idle
-        if options.ends_with_websocket:
-            self._idleness.tie_to_websocket(lambda: self.end(Ending("CLOSED", "Its WebSocket was closed")))
         await self._allow_downloads(inner_id)
+        granted = self._files.grants(actual)
+        if self._recorder is not None:
+            await self._recorder.start(driver_session=inner_id, devtools=self._devtools)
+            granted = self._recorder.grants(granted)
         self._commands = Commands(
             self._session,
             self._driver,
@@ -194,13 +208,14 @@ class Node:
             idleness=self._idleness,
             files=self._files,
             labelling=Labelling(self._sessions, self._session),
+            recorder=self._recorder,
         )
         port = await self._commands.listen(self._host)
         self._idleness.restart()
         await self._sessions.open(
             self._session,
             upstream={"host": self._host, "port": port, "driverSessionID": inner_id},
-            actual=self._files.grants(actual),
+            actual=granted,
         )
 
     async def _allow_downloads(self, inner_id: str) -> None:
@@ -219,9 +234,13 @@ class Node:
             await self._write_down(ending)
         except Unavailable as error:
             log.warning("end not written down", session=self._session, reason=error.message)
+        if self._recorder is not None:
+            await self._recorder.stop()
         # The port stays open to the last: until it is gone, whoever asks hears that the session has ended.
         await self._driver.stop()
         await Slots(self._store).release(self._session)
+        if self._recorder is not None:
+            await self._recorder.announce()
         if self._commands is not None:
             await self._commands.close()
         log.info("session ended", session=self._session, code=ending.code, message=ending.message)

@@ -7,11 +7,14 @@ from remuda.base.config import Config
 from remuda.base.errors import InvalidArgument
 from remuda.grid.browsers import Browser, Family
 from remuda.grid.capabilities import Capabilities, kind_of
+from remuda.grid.node.display import Display
 
 # Meant for the grid; a driver refuses extension capabilities that it does not know.
 _OURS = ("se:", "remuda:", "selenoid:", "moon:", "webgrid:")
 # Matched by the grid already, in words that the driver may not understand ("chromium", "any", "156").
 _MATCHED = ("browserName", "browserVersion", "platformName")
+# What a client says of its window, which a screen decides.
+_WINDOW_ARGS = ("headless", "width", "height", "kiosk")
 # Meant for the grid too, but a browser must be started for it.
 _SPECIAL = ("se:downloadsEnabled",)
 
@@ -37,9 +40,17 @@ def herd_args(config: Config, browser: Browser, *, is_root: bool) -> list[str]:
 
 
 def driver_request(
-    wanted: Capabilities, *, browser: Browser, args: Sequence[str], headless: bool
+    wanted: Capabilities,
+    *,
+    browser: Browser,
+    args: Sequence[str],
+    headless: bool,
+    screen: Display | None = None,
 ) -> dict[str, Any]:
-    """The body of the driver's own New Session request; InvalidArgument for what clients may not say."""
+    """The body of the driver's own New Session request; InvalidArgument for what clients may not say.
+
+    A browser that is given a screen fills it, whatever the client says of a window.
+    """
     family = browser.family
     kept = {
         name: value
@@ -48,7 +59,11 @@ def driver_request(
     }
     options = _options(family, wanted.get(family.options, {}))
     given = _args(family, options.get("args"))
-    added = [*family.args, *(family.headless_args if headless else ()), *args]
+    look: Sequence[str] = family.headless_args if headless else ()
+    if screen is not None and family.screen_args:
+        given = [arg for arg in given if _name(arg) not in _WINDOW_ARGS]
+        look = [arg.format_map(screen.names()) for arg in family.screen_args]
+    added = [*family.args, *look, *args]
     options["args"] = [*given, *(arg for arg in added if not _is_given(arg, given))]
     options["binary"] = str(browser.binary)
     return {"capabilities": {"alwaysMatch": {**kept, "browserName": browser.name, family.options: options}}}

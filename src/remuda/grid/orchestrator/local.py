@@ -16,6 +16,7 @@ from remuda.fleet.leftovers import clear_orphans
 from remuda.grid.browsers import Browser, survey_browsers
 from remuda.grid.capabilities import Capabilities, Offer, first_match
 from remuda.grid.node.payload import herd_args, is_plain
+from remuda.grid.node.recording import Recording
 from remuda.grid.orchestrator.births import Births, NodeProcess
 from remuda.grid.orchestrator.provisioner import OnGone
 
@@ -108,6 +109,9 @@ class LocalProvisioner:
         """Gives the session to a warm node, if there is one for it."""
         args = herd_args(self._config, browser, is_root=os.geteuid() == 0)
         plain = is_plain(wish, browser=browser, args=args, headless=self._config.headless)
+        # All but a Chromium need a screen to be recorded, so they must be started for it.
+        if not browser.family.is_chromium and Recording.of(self._config).video_of(wish) is not None:
+            plain = False
         while (node := pick(self._warm, browser, plain=plain)) is not None:
             self._warm.remove(node)
             # One that has died just now is no reason to fail: the next is tried.

@@ -1,0 +1,141 @@
+"""ffmpeg as a process: it takes pictures from a pipe or a screen, and writes a video that can be watched from
+its first seconds on.
+
+It runs at a low priority, and whoever feeds it drops what it does not take at once: a recording must never
+slow its session. When its node dies it is told to end, not killed, so that the video is complete up to then;
+hence it does not carry the node's mark either (see `fleet/leftovers.py`).
+"""
+
+import asyncio
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from remuda.base.errors import Unavailable
+from remuda.base.processes import die_with_parent, until_exit
+from remuda.grid.node.recording.hls import MAX_BITRATE, SEGMENT, STREAM, level_of
+from remuda.grid.video import Video
+
+PROGRAM = "ffmpeg"
+NICENESS = 5
+END_GRACE = 3.0
+QUALITY = 30
+"""x264's constant rate factor: text stays sharp, and a still page costs next to nothing."""
+
+# Matroska begins with all that there is to know, so nothing has to be guessed from what follows.
+FROM_PIPE = ("-analyzeduration", "0", "-probesize", "32", "-f", "matroska", "-i", "pipe:0")
+
+
+def find_ffmpeg() -> str | None:
+    """Where ffmpeg is; None when it is not installed."""
+    return shutil.which(PROGRAM)
+
+
+def from_screen(display: str, video: Video, *, size: str) -> tuple[str, ...]:
+    """ffmpeg's options for what an X server of this size shows."""
+    # No pointer: WebDriver moves none.
+    grab = ("-f", "x11grab", "-draw_mouse", "0", "-framerate", str(video.rate), "-video_size", size)
+    return (*grab, "-i", display)
+
+
+def command(program: str, source: Sequence[str], video: Video) -> list[str]:
+    """The command that makes this video of this source, in its working directory."""
+    width, height = video.size
+    fit = (
+        f"scale={width}:{height}:force_original_aspect_ratio=decrease:flags=bilinear,"
+        f"pad={width}:{height}:(ow-iw)/2:(oh-ih)/2,setsar=1,format=yuv420p"
+    )
+    return [
+        *(program, "-hide_banner", "-nostdin", "-nostats", *source, "-an", "-sn"),
+        # A picture stays until the next one: each client's player can seek in a steady rate.
+        *("-vf", fit, "-r", str(video.rate), "-fps_mode", "cfr"),
+        *("-c:v", "libx264", "-preset", "ultrafast", "-tune", "zerolatency", "-threads", "1"),
+        *("-profile:v", "baseline", "-level:v", level_of(video), "-crf", str(QUALITY)),
+        *("-maxrate", str(MAX_BITRATE), "-bufsize", str(2 * MAX_BITRATE)),
+        *("-g", "99999", "-force_key_frames", f"expr:gte(t,n_forced*{SEGMENT:g})"),
+        *("-f", "hls", "-hls_time", f"{SEGMENT:g}", "-hls_playlist_type", "event"),
+        *("-hls_segment_type", "fmp4", "-hls_flags", "single_file+independent_segments"),
+        *("-hls_segment_filename", video.file, STREAM),
+    ]
+
+
+class Encoder:
+    """A running ffmpeg."""
+
+    def __init__(self, process: subprocess.Popen[bytes], log: Path) -> None:
+        self._process = process
+        self._log = log
+        self._pipe: asyncio.WriteTransport | None = None
+
+    @classmethod
+    async def start(cls, source: Sequence[str], video: Video, *, directory: Path, log: Path) -> "Encoder":
+        """An ffmpeg that writes to this directory; Unavailable when it cannot be started."""
+        program = find_ffmpeg()
+        if program is None:
+            raise Unavailable("ffmpeg is not installed on the node's machine")
+        is_piped = source == FROM_PIPE
+        # What a screen is grabbed with says when it began, which it takes for information.
+        level = ["-loglevel", "error" if is_piped else "info"]
+        try:
+            with log.open("wb") as output:
+                process = subprocess.Popen(
+                    command(program, [*level, *source], video),
+                    stdin=subprocess.PIPE if is_piped else subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=output,
+                    cwd=directory,
+                    start_new_session=True,
+                    preexec_fn=_meekly(die_with_parent(signal.SIGTERM)),
+                )
+        except OSError as error:
+            raise Unavailable(f"ffmpeg cannot be started: {error}") from error
+        encoder = cls(process, log)
+        if process.stdin is not None:
+            loop = asyncio.get_running_loop()
+            encoder._pipe, _ = await loop.connect_write_pipe(asyncio.BaseProtocol, process.stdin)
+        return encoder
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether it has not yet taken what it was given."""
+        return self._pipe is None or self._pipe.is_closing() or self._pipe.get_write_buffer_size() > 0
+
+    def write(self, part: bytes) -> None:
+        """Gives it a part of its stream."""
+        if self._pipe is not None:
+            self._pipe.write(part)
+
+    async def ended(self) -> int:
+        """Waits until it has ended by itself; its exit status."""
+        return await until_exit(self._process)
+
+    async def stop(self) -> None:
+        """Has it finish the video, and kills it should it not."""
+        if self._pipe is None:
+            self._process.terminate()
+        else:
+            self._pipe.close()
+        try:
+            async with asyncio.timeout(END_GRACE):
+                await self.ended()
+        except TimeoutError:
+            self._process.kill()
+            await self.ended()
+
+    def log(self) -> str:
+        """All that it has written about its work."""
+        try:
+            return self._log.read_text(errors="replace")
+        except OSError:
+            return ""
+
+
+def _meekly(prepare: Callable[[], None]) -> Callable[[], None]:
+    def ready() -> None:
+        prepare()
+        os.nice(NICENESS)
+
+    return ready

@@ -1,0 +1,204 @@
+"""A stock Selenium client has its session recorded: it can be watched live and later, with its messages."""
+
+import asyncio
+import re
+import urllib.request
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from selenium import webdriver
+
+from grids import codes_of
+from herds import Herd
+from remuda.base.ids import SessionId
+from remuda.keyspace import grid, storage
+from remuda.store import Store
+from storages import indexed
+from videos import BLUE, GREEN, RED, colours, is_like, needs_ffmpeg, page, probe
+from waiting import eventually
+
+DEADLINE = 60.0
+RECORDED = {"se:recordVideo": True}
+
+pytestmark = [pytest.mark.xdist_group("recording"), needs_ffmpeg]
+
+
+@pytest.fixture
+async def store(herd: Herd) -> AsyncIterator[Store]:
+    """The herd's own Redis."""
+    async with Store(herd.redis_url) as store:
+        yield store
+
+
+class Ride:
+    """A session, asked in a thread so that the test can look on."""
+
+    def __init__(self, driver: webdriver.Remote) -> None:
+        self.driver = driver
+        self.session = SessionId(driver.session_id or "")
+        self.video: dict[str, str] = driver.capabilities.get("remuda:video", {})
+
+    async def show(self, url: str) -> None:
+        await asyncio.to_thread(self.driver.get, url)
+
+    async def read(self, name: str) -> str:
+        """A file of the recording, as a player gets it."""
+        url = f"{self.video['url'].rpartition('/')[0]}/{name}"
+        return await asyncio.to_thread(fetch, url)
+
+    async def has_segment(self) -> bool:
+        return "#EXTINF" in await self.read("stream.m3u8")
+
+    async def is_complete(self) -> bool:
+        return "#EXT-X-ENDLIST" in await self.read("stream.m3u8")
+
+    async def quit(self) -> None:
+        await asyncio.to_thread(self.driver.quit)
+
+
+def fetch(url: str) -> str:
+    body: bytes = urllib.request.urlopen(url, timeout=DEADLINE).read()
+    return body.decode()
+
+
+@asynccontextmanager
+async def riding(herd: Herd, **capabilities: Any) -> AsyncIterator[Ride]:
+    options = webdriver.ChromeOptions()
+    for name, value in capabilities.items():
+        options.set_capability(name, value)
+    ride = Ride(await asyncio.to_thread(webdriver.Remote, herd.url, options=options))
+    try:
+        yield ride
+    finally:
+        await ride.quit()
+
+
+def directory_of(herd: Herd, session: SessionId) -> Path:
+    return herd.data / "storage" / session
+
+
+async def test_a_session_is_watched_live_and_later(herd: Herd, store: Store) -> None:
+    async with riding(herd, **RECORDED) as ride:
+        assert ride.driver.capabilities["se:recordVideo"] is True
+        await ride.show(page("red"))
+        await eventually(ride.has_segment, DEADLINE)
+        await ride.show(page("blue"))
+
+        live = await ride.read("stream.m3u8")
+        assert "#EXT-X-PLAYLIST-TYPE:EVENT" in live
+        assert not await ride.is_complete()
+        assert "stream.m3u8" in await ride.read("video.m3u8")
+        played = await asyncio.to_thread(colours, ride.video["url"], most=20)
+        storage_id = await store.get(grid.SESSION_STORAGE(ride.session))
+        shown = (await asyncio.to_thread(herd.request, "GET", f"/api/sessions/{ride.session}"))[1]
+        await eventually(lambda: has_colour(directory_of(herd, ride.session) / "video.mp4", BLUE), DEADLINE)
+
+    await eventually(ride.is_complete, DEADLINE)
+    assert any(is_like(colour, RED) for colour in played)
+    assert (await ride.read("stream.m3u8")).startswith(live.rstrip())
+    assert ride.video["url"] == f"{herd.url}/storage/{storage_id}/{ride.session}/video.m3u8"
+    assert shown["videoUrl"] == f"/storage/{storage_id}/{ride.session}/video.m3u8"
+    video = probe(ride.video["file"])
+    assert (video.width, video.height, video.rate) == (1280, 720, "10/1")
+    assert video.frames == pytest.approx(video.duration * 10, abs=2)
+    assert video.duration >= 4
+    assert "RFAILURE" not in await codes_of(store, ride.session)
+    await assert_indexed(herd, store, ride.session, storage_id or "")
+
+
+def has_colour(video: Path, colour: tuple[int, int, int]) -> bool:
+    return any(is_like(each, colour) for each in colours(video))
+
+
+async def assert_indexed(herd: Herd, store: Store, session: SessionId, storage_id: str) -> None:
+    """The storage has heard of every file, as it finally is."""
+    directory = directory_of(herd, session)
+
+    async def knows_all() -> bool:
+        known = {each.place.name: each.size for each in await indexed(directory.parent, session)}
+        return known == {each.name: each.stat().st_size for each in directory.iterdir()}
+
+    await eventually(knows_all, DEADLINE)
+    assert {"video.m3u8", "stream.m3u8", "video.mp4", "messages.m3u8", "messages.vtt"} <= {
+        each.name for each in directory.iterdir()
+    }
+    assert await store.llen(storage.STORAGE_METADATA_PENDING(storage_id)) == 0
+
+
+async def test_messages_of_the_client_are_subtitles_and_no_cookies(herd: Herd) -> None:
+    async with riding(herd, **RECORDED) as ride:
+        await ride.show(f"{herd.url}/healthz")
+        await eventually(ride.has_segment, DEADLINE)
+        for name in ("webgrid:message", "remuda:message"):
+            await asyncio.to_thread(ride.driver.add_cookie, {"name": name, "value": f"by <{name}>"})
+        path = f"/session/{ride.session}/remuda/message"
+        told = await asyncio.to_thread(herd.request, "POST", path, '{"message": "by a command"}')
+        refused = await asyncio.to_thread(herd.request, "POST", path, '{"message": 5}')
+
+        assert (told[0], refused[0]) == (200, 400)
+        assert await asyncio.to_thread(ride.driver.get_cookies) == []
+        live = await ride.read("messages.vtt")
+
+    await eventually(ride.is_complete, DEADLINE)
+    texts = ("by &lt;webgrid:message&gt;", "by &lt;remuda:message&gt;", "by a command")
+    assert re.findall(r"\n(by .*)\n", live) == list(texts)
+    duration = probe(ride.video["file"]).duration
+    begins = [float(each) for each in re.findall(r"00:00:(\d\d\.\d{3}) -->", live)]
+    # The first segment was there before, and the session went on after.
+    assert all(3.5 <= begin <= duration + 0.5 for begin in begins)
+    assert begins == sorted(begins)
+    assert 'URI="messages.m3u8"' in await ride.read("video.m3u8")
+    parts = [line for line in (await ride.read("messages.m3u8")).splitlines() if line.endswith(".vtt")]
+    together = "".join([await ride.read(part) for part in dict.fromkeys(parts)])
+    assert all(text in together for text in texts)
+
+
+async def test_nothing_is_recorded_unless_somebody_asks(herd: Herd, store: Store) -> None:
+    async with riding(herd) as ride:
+        await asyncio.to_thread(ride.driver.add_cookie, {"name": "webgrid:message", "value": "to nobody"})
+
+        assert ride.driver.capabilities.keys().isdisjoint({"remuda:video", "se:recordVideo"})
+        assert await store.get(grid.SESSION_STORAGE(ride.session)) is None
+        assert not directory_of(herd, ride.session).exists()
+
+
+async def test_selenoids_options_decide_what_the_video_is_like(herd: Herd) -> None:
+    options = {
+        "enableVideo": True,
+        "videoScreenSize": "640x480",
+        "videoFrameRate": 5,
+        "videoName": "mine.mp4",
+    }
+    async with riding(herd, **{"selenoid:options": options}) as ride:
+        await ride.show(page("green"))
+        await eventually(ride.has_segment, DEADLINE)
+
+    await eventually(ride.is_complete, DEADLINE)
+    assert ride.video["file"].endswith(f"{ride.session}/mine.mp4")
+    video = probe(ride.video["file"])
+    assert (video.width, video.height, video.rate) == (640, 480, "5/1")
+    assert is_like(colours(ride.video["file"])[-1], GREEN)
+
+
+async def test_the_video_follows_the_client_from_window_to_window(herd: Herd) -> None:
+    async with riding(herd, **RECORDED) as ride:
+        await ride.show(page("red"))
+        first = ride.driver.current_window_handle
+        await asyncio.to_thread(ride.driver.switch_to.new_window, "tab")
+        await ride.show(page("blue"))
+        video = directory_of(herd, ride.session) / "video.mp4"
+
+        await eventually(lambda: shows(video, BLUE), DEADLINE)
+        await asyncio.to_thread(ride.driver.close)
+        await asyncio.to_thread(ride.driver.switch_to.window, first)
+        await eventually(lambda: shows(video, RED), DEADLINE)
+
+
+def shows(video: Path, colour: tuple[int, int, int]) -> bool:
+    """Whether that is the last that was recorded."""
+    if not video.exists() or not video.stat().st_size:
+        return False
+    return is_like(colours(video)[-1], colour)
