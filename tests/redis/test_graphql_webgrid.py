@@ -23,6 +23,8 @@ async def test_a_session_with_all_its_fields(store: Store) -> None:
     async with running(orchestrator(store)), visiting(store) as client:
         session = await Rider(store).serve(browserName="chrome", proxy={"httpProxy": "bob:hush@proxy"})
         await store.set(grid.SESSION_STORAGE(session), "barn")
+        video = f"/storage/barn/{session}/video.m3u8"
+        await record(store, session, video)
         await store.hset(grid.SESSION_METADATA(session), {"name": "pay by card", "build": "42"})
         upstream = {"host": "10.0.0.9", "port": "40001", "driverSessionID": "abc"}
         await store.hset(grid.SESSION_UPSTREAM(session), upstream)
@@ -38,7 +40,7 @@ async def test_a_session_with_all_its_fields(store: Store) -> None:
         "alive": True,
         "slot": "ranch/1",
         "storage": "barn",
-        "videoURL": f"/storage/barn/{session}.m3u8",
+        "videoURL": video,
         "orchestrator": {"id": "ranch", "alive": True},
         "metadata": [{"key": "name", "value": "pay by card"}, {"key": "build", "value": "42"}],
         "upstream": {"host": "10.0.0.9", "port": 40001, "driverSessionID": "abc"},
@@ -51,6 +53,23 @@ async def test_a_session_with_all_its_fields(store: Store) -> None:
     assert status["terminatedAt"] is None
     assert downstream["host"] == "10.0.0.7"
     assert clock.parse_rfc3339(downstream["lastSeen"]) > 0
+
+
+async def record(store: Store, session: str, url: str) -> None:
+    """Has the session's node say where its video is."""
+    key = grid.SESSION_CAPABILITIES(session)
+    actual = json.loads(await store.hget(key, "actual") or "")
+    await store.hset(key, {"actual": json.dumps({**actual, "remuda:video": {"url": url}})})
+
+
+async def test_a_video_that_was_evicted_has_no_url(store: Store) -> None:
+    async with running(orchestrator(store)), visiting(store) as client:
+        session = await Rider(store).serve(browserName="chrome")
+        await record(store, session, "/storage/barn/x/video.m3u8")
+
+        (found,) = (await ask(client, "{ sessions { videoURL } }"))["sessions"]
+
+    assert found["videoURL"] is None
 
 
 async def test_a_session_that_waits_has_little_to_tell(store: Store) -> None:

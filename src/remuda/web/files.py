@@ -15,6 +15,8 @@ DIRECTORY = Path(__file__).parent / "static"
 # Everything comes from here and nothing is inline, so that what a client calls its session stays a text.
 CONTENT_SECURITY_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    # What plays is put together from segments, hence a blob.
+    "media-src 'self' blob:; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 # Vendored files carry their version in their name. Ours do not: they are asked for again each time, which

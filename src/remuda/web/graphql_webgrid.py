@@ -86,7 +86,7 @@ class Webgrid:
             "slot": session.slot,
             "orchestrator": lambda _info: self._find_orchestrator(session.orchestrator),
             "storage": fields.storage,
-            "videoURL": fields.video_url,
+            "videoURL": session.video_url,
             "metadata": fields.metadata,
             "status": {
                 "queuedAt": session.queued_at,
@@ -117,10 +117,6 @@ class _Fields:
 
     async def storage(self, _info: Any) -> str | None:
         return await self._store.get(grid.SESSION_STORAGE(self._session.id))
-
-    async def video_url(self, _info: Any) -> str | None:
-        storage = await self.storage(_info)
-        return None if storage is None else f"/storage/{storage}/{self._session.id}.m3u8"
 
     async def metadata(self, _info: Any) -> list[dict[str, str]]:
         found = mask(await self._store.hgetall(grid.SESSION_METADATA(self._session.id)))

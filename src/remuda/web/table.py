@@ -15,6 +15,7 @@ from remuda.web.handlers import Ended, LogQuery, OrchestratorList, RoleList, Ses
 from remuda.web.health import Health, healthz, readyz
 from remuda.web.overview import Overview
 from remuda.web.route import Route
+from remuda.web.videos import Deleted, delete_video, get_video
 
 HTML = "text/html"
 JSON = "application/json"
@@ -81,6 +82,8 @@ ROUTES = (
         query=GraphqlQuery,
     ),
     Route("POST", "/graphql", "The same, with the query in a JSON body", post_graphql, JSON),
+    Route("GET", "/video/{name}", "A session's video, where Selenoid has it", get_video, "video/mp4"),
+    Route("DELETE", "/video/{name}", "Delete a session's video and other artifacts", delete_video, Deleted),
     Route("GET", "/healthz", "Whether the process lives", healthz, Health),
     Route("GET", "/readyz", "Whether a session could be created; 503 says why not", readyz, Health),
     Route("GET", "/", "The dashboard", handlers.get_dashboard, HTML),

@@ -46,6 +46,8 @@ class SessionView(Struct, rename="camel", kw_only=True):
     alive_at: str | None
     terminated_at: str | None
     age: float
+    video_url: str | None
+    """Where its recording can be watched, from the root of the front door."""
 
 
 class LogEntry(Struct):

@@ -43,9 +43,10 @@ class Asked(Struct, frozen=True):
     requested: list[Browser]
     actual: Browser | None
     name: str
+    video: str | None
 
 
-NOTHING_KNOWN = Asked([], None, "")
+NOTHING_KNOWN = Asked([], None, "", None)
 
 
 class SessionsView:
@@ -142,6 +143,7 @@ class SessionsView:
                 self._store.hmget(grid.SESSION_DOWNSTREAM(each), "host", "userAgent", "lastSeen"),
                 self._store.get(grid.SESSION_SLOT(each)),
                 self._store.lrange(grid.SESSION_ORCHESTRATOR(each), 0, 0),
+                self._store.exists(grid.SESSION_STORAGE(each)),
             )
             for each in statuses
         ]
@@ -155,8 +157,10 @@ class SessionsView:
                 position=waiting.get(each),
                 slot=await slot,
                 orchestrator=await orchestrator,
+                # Gone with the files, should they have been evicted.
+                video=asked[each].video if await stored else None,
             )
-            for each, metadata, client, slot, orchestrator in replies
+            for each, metadata, client, slot, orchestrator, stored in replies
         ]
 
 
@@ -173,6 +177,7 @@ def _session(
     position: int | None,
     slot: str | None,
     orchestrator: Sequence[str],
+    video: str | None,
 ) -> SessionView:
     name, build = (clip(each or "") for each in metadata)
     return SessionView(
@@ -191,6 +196,7 @@ def _session(
         alive_at=status.get(State.ALIVE.stamp),
         terminated_at=status.get(State.TERMINATED.stamp),
         age=_age(status),
+        video_url=video,
     )
 
 
@@ -217,7 +223,14 @@ def _reduce(requested: str | None, actual: str | None) -> Asked:
         requested=[_browser(each) for each in wanted[:MAX_SETS]],
         actual=_browser(got) if isinstance(got, dict) else None,
         name=clip(name),
+        video=_video(got) if isinstance(got, dict) else None,
     )
+
+
+def _video(actual: Mapping[str, Any]) -> str | None:
+    told = actual.get("remuda:video")
+    url = told.get("url") if isinstance(told, dict) else None
+    return url if isinstance(url, str) else None
 
 
 def _browser(capabilities: Mapping[str, Any]) -> Browser:

@@ -3,6 +3,7 @@
 import { ask } from "/static/live.js";
 import { html, useEffect, useRef, useState } from "/static/page.js";
 import { EndButton, State } from "/static/sessions.js";
+import { Video } from "/static/video.js";
 import { browserOf, clockTime, duration, secondsSince } from "/static/words.js";
 
 export function Details({ id, overview, now, choose }) {
@@ -50,6 +51,7 @@ function Body({ session, now }) {
       ${session.slot && html`<dt>Slot</dt><dd><code>${session.slot}</code></dd>`}
     </dl>
     ${!session.terminatedAt && html`<${EndButton} id=${session.id} />`}
+    <${Video} url=${session.videoUrl} given=${session.actualCapabilities?.["remuda:video"]} />
     <h3>Log</h3>
     <ol class="log">
       ${session.log.map((entry) => html`<${Entry} key=${entry.id} entry=${entry} first=${session.log[0]} />`)}
