@@ -3,7 +3,14 @@
 import subprocess
 import sys
 
-MEASUREMENTS = ("bench.gateway", "bench.herd", "bench.playwright", "bench.slots")
+MEASUREMENTS = (
+    "bench.gateway",
+    "bench.herd",
+    "bench.playwright",
+    "bench.sessions",
+    "bench.slots",
+    "bench.sweeps",
+)
 
 
 def main() -> None:

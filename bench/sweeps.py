@@ -1,0 +1,88 @@
+"""What sweeping a hundred thousand sessions costs Redis and the gc: `python -m bench.sweeps`.
+
+However much there is to sweep, no command may hold Redis up for more than 5 ms, since everybody else waits
+meanwhile. Redis measures that itself, in its slow log.
+"""
+
+import argparse
+import asyncio
+import tempfile
+import time
+from pathlib import Path
+
+import uvloop
+
+from bench.report import Target, keep, print_table, print_targets, spread
+from bench.slots import slowest
+from remuda.base.ids import SessionId, new_id
+from remuda.grid.model import State
+from remuda.grid.sessions import Sessions
+from remuda.grid.sweeps import grid_sweeps
+from remuda.store import Store
+from remuda.store.embedded import embedded_redis
+
+BATCH = 1000
+WEEK = 604800.0
+Samples = dict[str, list[float]]
+
+
+def main() -> None:
+    """Measure, print and keep."""
+    options = parse()
+    samples = uvloop.run(measure(options.sessions, options.runs))
+    worst = max(value for what, values in samples.items() if "command" in what for value in values)
+    targets = [Target("slowest command", worst, 5.0, "ms", is_ceiling=True)]
+    print_table(["ms", ""], [[what, spread(values)] for what, values in samples.items()])
+    print()
+    print_targets(targets)
+    print(f"\nkept in {keep('sweeps', samples, targets)}")
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--sessions", type=int, default=100_000)
+    parser.add_argument("--runs", type=int, default=5)
+    return parser.parse_args()
+
+
+async def measure(sessions: int, runs: int) -> Samples:
+    """What runs of the gc cost when there is nothing to do, and when everything is to be purged."""
+    with tempfile.TemporaryDirectory(prefix="bench-") as directory:
+        async with embedded_redis(Path(directory)) as url, Store(url) as store:
+            await populate(store, sessions)
+            await store.send("CONFIG", "SET", "slowlog-log-slower-than", 0, "slowlog-max-len", 100_000)
+            kept = await sweep(store, runs, "that finds nothing", retention=WEEK)
+            return kept | await sweep(store, runs, "that purges all it can", retention=0.0)
+
+
+async def populate(store: Store, sessions: int) -> None:
+    """So many sessions that have ended, and a tenth as many that wait."""
+    for start in range(0, sessions, BATCH):
+        await asyncio.gather(*(end_one(store, number) for number in range(start, start + BATCH)))
+
+
+async def end_one(store: Store, number: int) -> None:
+    session = SessionId(new_id())
+    await Sessions(store).create(session, requested=[{}], downstream={})
+    if number % 10:
+        await Sessions(store).move(session, State.TERMINATED, code="CLEFT")
+
+
+async def sweep(store: Store, runs: int, what: str, *, retention: float) -> Samples:
+    """Milliseconds of each run, and of the slowest command in it."""
+    samples: Samples = {f"a run {what}": [], f"the slowest command of a run {what}": []}
+    sweeps = grid_sweeps(store, retention=retention)
+
+    async def run() -> None:
+        for each in sweeps.values():
+            await each()
+
+    for _ in range(runs):
+        began = time.perf_counter()
+        samples[f"the slowest command of a run {what}"].append(await slowest(store, run()))
+        samples[f"a run {what}"].append((time.perf_counter() - began) * 1000)
+    return samples
+
+
+if __name__ == "__main__":
+    main()
