@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,11 +14,11 @@ from typing import Any
 
 import psutil
 
+from herds import DEADLINE, REMUDA
 from remuda.base.processes import die_with_parent
 from remuda.fleet.leftovers import MARK
-
-# Generous: the machine may be busy with other tests. Nothing waits for it in vain.
-DEADLINE = 60.0
+from remuda.store import Store
+from waiting import eventually
 
 _HOLDER = """
 import asyncio, json, sys
@@ -139,3 +140,77 @@ def is_gone(process: psutil.Process) -> bool:
         return process.status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return True
+
+
+class RunningWorker:
+    """`remuda run worker` as a process, with a beat a second."""
+
+    def __init__(self, redis_url: str, directory: Path, *args: str, environ: Mapping[str, str]) -> None:
+        self.log = directory / "worker.log"
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [*REMUDA, "run", "worker", "--redis", redis_url, *args],
+                env={**os.environ, "HEARTBEAT_INTERVAL": "1", **environ},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                preexec_fn=die_with_parent(signal.SIGKILL),
+            )
+
+    @property
+    def directory(self) -> Path:
+        """Where its browser's files are."""
+        (found,) = Path(tempfile.gettempdir()).glob(f"remuda-{self.process.pid}-*")
+        return found
+
+    async def ends(self) -> int:
+        """Its exit status."""
+        return await asyncio.to_thread(self.process.wait, DEADLINE)
+
+    @property
+    def has_ended(self) -> bool:
+        return self.process.poll() is not None
+
+
+@asynccontextmanager
+async def running_worker(
+    store: Store, directory: Path, *args: str, **environ: str
+) -> AsyncIterator[RunningWorker]:
+    """A worker that is registered, and gone afterwards."""
+    running = RunningWorker(redis_url_of(store), directory, *args, environ=environ)
+    try:
+        await eventually(lambda: running.has_ended or _is_registered(store), DEADLINE)
+        assert not running.has_ended, running.log.read_text()
+        yield running
+    finally:
+        if not running.has_ended:
+            # Twice: the second ends it at once, and it still clears up.
+            running.process.terminate()
+            running.process.send_signal(signal.SIGINT)
+            await running.ends()
+
+
+def redis_url_of(store: Store) -> str:
+    return str(store.url)
+
+
+async def entries(store: Store) -> dict[str, dict[str, str]]:
+    """The registry: every worker's key and fields."""
+    keys = [key for key in await store.send("KEYS", "worker:*") if not key.startswith("worker:cmd:")]
+    return {key: await store.send("HGETALL", key) for key in keys}
+
+
+async def _is_registered(store: Store) -> bool:
+    return bool(await entries(store))
+
+
+async def only_entry(store: Store) -> dict[str, str]:
+    """The fields of the one worker there is."""
+    (entry,) = (await entries(store)).values()
+    return entry
+
+
+async def is_forgotten(store: Store) -> bool:
+    """Whether nothing in Redis tells of a worker any more."""
+    patterns = ("worker:*", "cluster:*", "remuda:role*")
+    return not any([await store.send("KEYS", pattern) for pattern in patterns])

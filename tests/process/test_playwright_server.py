@@ -6,11 +6,12 @@ from pathlib import Path
 import pytest
 from playwright.async_api import async_playwright
 
+from herds import DEADLINE
 from remuda.base.errors import DriverTimeout, DriverUnavailable
 from remuda.fleet.leftovers import clear_orphans
 from remuda.playwright.checkup import check_up
 from waiting import eventually
-from workers import DEADLINE, browser_process, holder, is_gone, processes_of
+from workers import browser_process, holder, is_gone, processes_of
 
 PAGE = "data:text/html,<title>Pasture</title>"
 

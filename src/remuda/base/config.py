@@ -102,8 +102,12 @@ class Config:
     trace_sample: Share = _option(
         1.0, "Share of the traces that begin here which is kept; traces of clients are as they say."
     )
+    browser: BrowserType = _option("chromium", "Browser of a worker.", also=("BROWSER_TYPE",))
     playwright_workers: Count = _option(
-        1, "Playwright workers that `remuda up` starts for each browser that it finds."
+        1, "Workers that `remuda up` starts for each browser, once a client waits for it; 0 means none."
+    )
+    playwright_eager: str = _option(
+        "", "Browsers, separated by commas, whose workers `remuda up` starts without being asked."
     )
     playwright_browser: BrowserType = _option(
         "chromium", "Browser of Playwright clients that name none.", also=("DEFAULT_BROWSER_TYPE",)

@@ -29,6 +29,15 @@ Data = Annotated[Path | None, typer.Option("--data", help="Directory for all sta
 Redis = Annotated[str | None, typer.Option("--redis", help="Redis to use instead of the embedded one.")]
 Slots = Annotated[int | None, typer.Option("--slots", help="Sessions at the same time (default: CPU cores).")]
 Warm = Annotated[int | None, typer.Option("--warm", help="Browsers kept waiting, started.")]
+Browser = Annotated[
+    str | None, typer.Option("--browser", help="Browser of a worker: chromium (default), firefox or webkit.")
+]
+Workers = Annotated[
+    int | None, typer.Option("--workers", help="Playwright workers per browser, once wanted (default 1).")
+]
+Eager = Annotated[
+    str | None, typer.Option("--eager", help="Browsers whose workers start at once: chromium,firefox,webkit.")
+]
 Insecure = Annotated[bool | None, typer.Option("--insecure", help="Listen beyond loopback without a token.")]
 ConfigFile = Annotated[Path | None, typer.Option("--config", help="Config file (default ./remuda.toml).")]
 Verbose = Annotated[int, typer.Option("--verbose", "-v", count=True, help="Log more; twice for everything.")]
@@ -52,6 +61,8 @@ def up(
     redis: Redis = None,
     slots: Slots = None,
     warm: Warm = None,
+    playwright_workers: Workers = None,
+    playwright_eager: Eager = None,
     insecure: Insecure = None,
     config: ConfigFile = None,
     verbose: Verbose = 0,
@@ -66,7 +77,8 @@ def up(
 def run(
     ctx: typer.Context,
     roles: Annotated[
-        list[str], typer.Argument(help="gateway, manager, orchestrator, api, gc, storage: one or more.")
+        list[str],
+        typer.Argument(help="gateway, manager, orchestrator, api, gc, storage; or worker."),
     ],
     host: Host = None,
     port: Port = None,
@@ -74,6 +86,7 @@ def run(
     redis: Redis = None,
     slots: Slots = None,
     warm: Warm = None,
+    browser: Browser = None,
     insecure: Insecure = None,
     config: ConfigFile = None,
     verbose: Verbose = 0,

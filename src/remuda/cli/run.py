@@ -10,7 +10,7 @@ from remuda.base.config import Config
 from remuda.base.errors import Misconfigured
 from remuda.base.log import configure_logs, get_logger
 from remuda.fleet.lifeline import Lifeline
-from remuda.fleet.role import Life, Role, install_signals
+from remuda.fleet.role import DRAIN_TIMEOUT, Life, Role, install_signals
 from remuda.fleet.tracing import exporting
 from remuda.store import Store
 
@@ -79,6 +79,12 @@ def _storage(store: Store, config: Config) -> Role:
     return Storage(store, config.storage_directory, limits=limits)
 
 
+def _worker(store: Store, config: Config) -> Role:
+    from remuda.playwright.worker import Worker
+
+    return Worker(store, config)
+
+
 ROLES: Mapping[str, Callable[[Store, Config], Role]] = {
     "gateway": _gateway,
     "manager": _manager,
@@ -86,6 +92,7 @@ ROLES: Mapping[str, Callable[[Store, Config], Role]] = {
     "api": _api,
     "gc": _gc,
     "storage": _storage,
+    "worker": _worker,
 }
 
 
@@ -94,6 +101,8 @@ def run_roles(names: Sequence[str], config: Config) -> None:
     for name in names:
         if name not in ROLES:
             raise Misconfigured(f"There is no role {name!r}; there are {', '.join(ROLES)}")
+    if "worker" in names and len(names) > 1:
+        raise Misconfigured("A worker needs a process of its own: its end takes all children along")
     if not config.redis:
         raise Misconfigured("A role needs to know its Redis: --redis URL or REMUDA_REDIS")
     configure_logs(level=config.log_level, form=config.log_format, role="+".join(names), pid=os.getpid())
@@ -101,11 +110,15 @@ def run_roles(names: Sequence[str], config: Config) -> None:
 
 
 async def _live(names: Sequence[str], config: Config) -> None:
+    is_worker = "worker" in names
+    drain_timeout = float(config.playwright_drain) if is_worker else DRAIN_TIMEOUT
     # Around the roles: the spans of their last moments are exported too.
     async with exporting(config), Store(config.redis, prefix=config.prefix, name="+".join(names)) as store:
-        life = Life(store, [ROLES[name](store, config) for name in names])
+        roles = [ROLES[name](store, config) for name in names]
+        life = Life(store, roles, drain_timeout=drain_timeout)
         install_signals(life)
         lifeline = Lifeline.from_environ()
         if lifeline is not None:
-            lifeline.watch(life.ask_stop)
+            # A worker's clients come through the herd that is gone: waiting for them would be in vain.
+            lifeline.watch(life.ask_stop_at_once if is_worker else life.ask_stop)
         await life.run(lifeline)

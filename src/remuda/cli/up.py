@@ -1,8 +1,8 @@
 """`remuda up`: the whole herd on one machine, in as few processes as keep the gateway fast.
 
-This process only watches over the others: Redis, the gateway, and one for manager, orchestrator, API, gc
-and storage. It holds the public port, so that a gateway that has to be restarted refuses nobody, and a
-tether to each child, so that nothing outlives it, whatever happens to it.
+This process only watches over the others: Redis, the gateway, one for manager, orchestrator, API, gc and
+storage, and Playwright's workers. It holds the public port, so that a gateway that has to be restarted
+refuses nobody, and a tether to each child, so that nothing outlives it, whatever happens to it.
 """
 
 import asyncio
@@ -26,6 +26,7 @@ from remuda.base.ids import new_id
 from remuda.base.log import configure_logs, get_logger, redact
 from remuda.cli.child import Child, StartFailed
 from remuda.cli.run import LISTENER
+from remuda.cli.workers import Workers
 from remuda.gateway.listener import listen
 from remuda.store.embedded import embedded_redis
 
@@ -81,14 +82,19 @@ async def _live(config: Config, listener: socket.socket) -> None:
             signum, lambda: (hurry if stop_asked.is_set() else stop_asked).set()
         )
     async with _redis(config) as redis_url:
-        children = _children(replace(config, redis=redis_url), listener)
-        announcing = asyncio.create_task(_announce(children, listener), name="announce")
+        config = replace(config, redis=redis_url)
+        children = _children(config, listener)
+        ready = asyncio.Event()
+        announcing = asyncio.create_task(_announce(children, listener, ready), name="announce")
+        workers = await asyncio.to_thread(Workers, config)
         try:
-            await _watch_over(children, stop_asked)
+            await _watch_over(children, workers, ready, stop_asked)
         finally:
             announcing.cancel()
+            workers.ask_to_leave()
             await asyncio.gather(*(child.stop(hurry) for child in children))
-            await _release(children)
+            # Now nobody is connected to a worker any more who came through the front door.
+            await _release([*children, *workers.children])
 
 
 @asynccontextmanager
@@ -111,19 +117,23 @@ def _children(config: Config, listener: socket.socket) -> list[Child]:
     ]
 
 
-async def _announce(children: Sequence[Child], listener: socket.socket) -> None:
+async def _announce(children: Sequence[Child], listener: socket.socket, ready: asyncio.Event) -> None:
     """Says what is started and, once a session can be created, so."""
     for child in children:
         await child.ready.wait()
         _say(str(child), f"pid {child.pid}")
     _say("url", f"http://{host_port(*listener.getsockname()[:2])}")
     print("ready", flush=True)
+    ready.set()
 
 
-async def _watch_over(children: Sequence[Child], stop_asked: asyncio.Event) -> None:
-    """Keeps the children running until a stop is asked for."""
+async def _watch_over(
+    children: Sequence[Child], workers: Workers, ready: asyncio.Event, stop_asked: asyncio.Event
+) -> None:
+    """Keeps the children running until a stop is asked for, and the workers once all else is ready."""
     async with asyncio.TaskGroup() as group:
         keepers = [group.create_task(child.keep_running(), name=f"keep {child}") for child in children]
+        keepers.append(group.create_task(workers.keep_running(after=ready), name="keep workers"))
         await stop_asked.wait()
         for keeper in keepers:
             keeper.cancel()
@@ -132,8 +142,7 @@ async def _watch_over(children: Sequence[Child], stop_asked: asyncio.Event) -> N
 async def _release(children: Sequence[Child]) -> None:
     try:
         async with asyncio.timeout(LAST_GRACE):
-            for child in children:
-                await child.release()
+            await asyncio.gather(*(child.release() for child in children))
     except TimeoutError:
         log.warning("some processes do not leave by themselves")
 

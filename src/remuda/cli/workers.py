@@ -1,0 +1,64 @@
+"""The Playwright workers of `remuda up`: each browser's are started when its first client waits.
+
+An idle Chromium with its driver takes 210 MB, as much as all the rest of the herd, and a Firefox 560 MB and
+four seconds of CPU. So nobody pays for what he does not use; and who does waits one second, once, or names
+the browser in `playwright_eager`.
+"""
+
+import asyncio
+
+from remuda.base.config import Config
+from remuda.base.errors import Misconfigured
+from remuda.cli.child import Child
+from remuda.playwright.browsers import servable
+from remuda.playwright.demand import until_wanted
+from remuda.playwright.model import Browser, browser_of
+from remuda.store import Store
+
+
+class Workers:
+    """All workers of one herd."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._eager = {
+            browser_of(name.strip()) for name in config.playwright_eager.split(",") if name.strip()
+        }
+        here = {Browser(launch.browser) for launch in servable(config)}
+        if missing := self._eager - here:
+            raise Misconfigured(f"Playwright finds no {', '.join(sorted(missing))} here: see `remuda doctor`")
+        self._by_browser = {browser: self._children_of(browser) for browser in sorted(here)}
+
+    def _children_of(self, browser: Browser) -> list[Child]:
+        return [
+            Child(["worker"], self._config.environ(), args=["--browser", browser], is_vital=False)
+            for _ in range(self._config.playwright_workers)
+        ]
+
+    @property
+    def children(self) -> list[Child]:
+        return [child for children in self._by_browser.values() for child in children]
+
+    async def keep_running(self, *, after: asyncio.Event) -> None:
+        """Starts the workers of each browser when they are wanted, and keeps them running from then on."""
+        # They have time: whoever comes earlier waits in line, and WebDriver's sessions are not slowed down.
+        await after.wait()
+        config = self._config
+        async with (
+            Store(config.redis, prefix=config.prefix, name="up") as store,
+            asyncio.TaskGroup() as group,
+        ):
+            for browser in self._by_browser:
+                group.create_task(self._keep(store, browser), name=f"keep {browser}")
+
+    async def _keep(self, store: Store, browser: Browser) -> None:
+        if browser not in self._eager:
+            await until_wanted(store, browser)
+        async with asyncio.TaskGroup() as group:
+            for child in self._by_browser[browser]:
+                group.create_task(child.keep_running(), name=f"keep {child}")
+
+    def ask_to_leave(self) -> None:
+        """Asks those that run to leave; they drain as long as the herd lets them."""
+        for child in self.children:
+            child.ask_to_leave()

@@ -1,0 +1,196 @@
+"""The worker: holds a browser server and tells the fleet about it, for as long as the browser answers.
+
+What a worker advertises works: it is registered after a client's first steps went well, those are repeated
+before every beat, and the entry goes away with the browser. Sessions need no Redis, so no absence of Redis
+ends one; a worker that is to leave first waits for them.
+"""
+
+import asyncio
+from urllib.parse import urlsplit
+
+from remuda.base import clock
+from remuda.base.config import Config
+from remuda.base.errors import DriverUnavailable, Unavailable
+from remuda.base.hosts import host_port, is_loopback
+from remuda.base.ids import WorkerId
+from remuda.base.log import get_logger
+from remuda.fleet.leftovers import clear_orphans
+from remuda.fleet.role import Role
+from remuda.playwright import model
+from remuda.playwright.browsers import Launch, find_launch
+from remuda.playwright.checkup import check_up
+from remuda.playwright.driver import playwright_version
+from remuda.playwright.registry import Registry
+from remuda.playwright.server import EVERYWHERE, LOOPBACK, BrowserServer, with_host
+from remuda.store import Store
+
+log = get_logger(__name__)
+
+START_TIMEOUT = 60.0
+CHECK_TIMEOUT = 10.0
+"""So long a browser may take to answer before it counts as hanging; a busy machine makes it slow, too."""
+END_GRACE = 1.0
+LEAVE_TIMEOUT = 3.0
+LOOK_EVERY = 0.5
+CONNECT_GRACE = 10.0
+"""Whom the fleet has sent here is connected after this time, or will never be."""
+
+
+class Worker(Role):
+    """One browser of one type. Needs a process of its own."""
+
+    name = "worker"
+
+    def __init__(self, store: Store, config: Config, *, check_timeout: float = CHECK_TIMEOUT) -> None:
+        super().__init__()
+        self._store = store
+        self._config = config
+        self._check_timeout = check_timeout
+        self._browser = model.browser_of(config.browser)
+        self._server: BrowserServer | None = None
+        self._registry: Registry | None = None
+        self._is_draining = False
+        self._beating: asyncio.Task[None] | None = None
+        self._ending: asyncio.Task[int] | None = None
+
+    # Its life
+
+    async def start(self) -> None:
+        launch = await asyncio.to_thread(self._prepare)
+        self._server = await self._start_server(launch)
+        self._ending = asyncio.create_task(self._server.ended(), name="end of the browser")
+        await check_up(self._server.endpoint, timeout=START_TIMEOUT)
+        self._registry = await self._register(self._server)
+        self._beating = asyncio.create_task(self._keep_beating(self._server, self._registry), name="beat")
+
+    def _prepare(self) -> Launch:
+        # An earlier worker may have been killed in a way that left nobody to clear up after it.
+        clear_orphans()
+        return find_launch(self._browser, self._config)
+
+    async def _start_server(self, launch: Launch) -> BrowserServer:
+        config = self._config
+        is_public = bool(config.playwright_host) and not is_loopback(config.playwright_host)
+        host = EVERYWHERE if is_public else LOOPBACK
+        # Kept before it starts, so that a start that fails or is given up leaves nothing.
+        self._server = BrowserServer(launch, host=host, port=config.playwright_port)
+        await self._server.start(timeout=START_TIMEOUT)
+        return self._server
+
+    async def _register(self, server: BrowserServer) -> Registry:
+        config = self._config
+        endpoint = with_host(server.endpoint, config.playwright_host or LOOPBACK)
+        parts = urlsplit(endpoint)
+        self.address = host_port(parts.hostname or LOOPBACK, parts.port or 0)
+        version = ".".join(playwright_version().split(".")[:2])
+        entry = model.Worker(self._browser, WorkerId(self.id), endpoint, version)
+        registry = Registry(
+            self._store, entry, key_ttl=config.playwright_key_ttl, lease=config.playwright_lease
+        )
+        await registry.register()
+        log.info("worker registered", worker=self.id, browser=self._browser, version=version)
+        return registry
+
+    async def serve(self) -> None:
+        assert self._beating is not None
+        assert self._ending is not None
+        await asyncio.wait([self._beating, self._ending], return_when=asyncio.FIRST_COMPLETED)
+        if self._beating.done():
+            self._beating.result()
+        raise DriverUnavailable(f"The browser has ended: {self._server.tail() if self._server else ''}")
+
+    async def drain(self) -> None:
+        """Takes no new connections and waits for those that it has, or for the end of the browser."""
+        assert self._registry is not None
+        assert self._ending is not None
+        self._is_draining = True
+        try:
+            await self._registry.drain()
+        except Unavailable as error:  # The next beat says it, too.
+            log.warning("drain not told", worker=self.id, reason=error.message)
+        log.info("worker drains", worker=self.id)
+        idle = asyncio.create_task(self._until_idle(), name="wait for the last connection")
+        try:
+            await asyncio.wait([idle, self._ending], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            idle.cancel()
+
+    async def stop(self) -> None:
+        for task in (self._beating, self._ending):
+            if task is not None:
+                task.cancel()
+        # First this: nobody shall be sent to a browser that is being killed.
+        if self._registry is not None:
+            await self._leave(self._registry)
+        if self._server is not None:
+            await self._server.stop()
+
+    async def _leave(self, registry: Registry) -> None:
+        try:
+            async with asyncio.timeout(LEAVE_TIMEOUT):
+                await registry.leave()
+        except (Unavailable, TimeoutError) as error:  # Its key runs out, and the reaper does the rest.
+            log.warning("worker not withdrawn", worker=self.id, reason=str(error) or "no answer")
+
+    # While it serves
+
+    async def _keep_beating(self, server: BrowserServer, registry: Registry) -> None:
+        """Beats for ever, through any absence of Redis."""
+        with self._store.subscribe(registry.command_channel) as calls:
+            while True:
+                # A call only says "look"; so does the return of Redis, which may have forgotten us.
+                await calls.wait(self._config.playwright_beat)
+                if not self._is_draining:
+                    await self._check(server)
+                await self._beat(registry)
+
+    async def _check(self, server: BrowserServer) -> None:
+        """Has a worker leave whose browser does not answer. It drains: what still works may finish."""
+        try:
+            await check_up(server.endpoint, timeout=self._check_timeout)
+        except DriverUnavailable as error:
+            if await self._has_ended():
+                return
+            log.error("browser does not answer", worker=self.id, reason=error.message)
+            self.wants_to_leave.set()
+
+    async def _has_ended(self) -> bool:
+        """Whether the browser has ended, which is another matter; its port may be closed a moment earlier."""
+        assert self._ending is not None
+        done, _ = await asyncio.wait([self._ending], timeout=END_GRACE)
+        return bool(done)
+
+    async def _beat(self, registry: Registry) -> None:
+        try:
+            is_told_to_leave = await registry.beat()
+        except Unavailable as error:
+            log.warning("beat missed", worker=self.id, reason=error.message)
+            return
+        if is_told_to_leave and not self._is_draining:
+            log.info("worker told to shut down", worker=self.id)
+            self.wants_to_leave.set()
+
+    # While it drains
+
+    async def _until_idle(self) -> None:
+        """Waits until nobody is connected and nobody will be."""
+        quiet_since = clock.monotonic()
+        while True:
+            if await self._connections():
+                quiet_since = clock.monotonic()
+            elif await self._expected() == 0 or clock.monotonic() - quiet_since > CONNECT_GRACE:
+                return
+            await asyncio.sleep(LOOK_EVERY)
+
+    async def _connections(self) -> int:
+        """Who is connected: the sockets are asked, since Redis may have lost count."""
+        assert self._server is not None
+        return await asyncio.to_thread(self._server.connections)
+
+    async def _expected(self) -> int | None:
+        """Who is connected or on the way here, as far as Redis knows; None if it does not."""
+        assert self._registry is not None
+        try:
+            return await self._registry.active()
+        except Unavailable:
+            return None

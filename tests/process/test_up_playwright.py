@@ -1,0 +1,160 @@
+"""Playwright's workers inside `remuda up`: when they start, how they are replaced, and that none is left."""
+
+import asyncio
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+from playwright.async_api import Browser, async_playwright
+
+from herds import DEADLINE, Herd, running_herd
+from remuda.base.ids import new_id
+from remuda.fleet.line import Lines
+from remuda.store import Store
+from waiting import eventually
+from workers import browser_process, driver_process, entries, is_forgotten, only_entry, processes_of
+
+
+@pytest.fixture
+def tmp_path() -> Iterator[Path]:
+    """A short one, unlike pytest's: it holds a socket."""
+    with tempfile.TemporaryDirectory(prefix="herd-") as directory:
+        yield Path(directory)
+
+
+@pytest.fixture
+def herd(tmp_path: Path) -> Iterator[Herd]:
+    """A herd whose Chromium worker starts without being asked."""
+    beats = {"HEARTBEAT_INTERVAL": "1"}
+    with running_herd(tmp_path / "data", "--slots", "1", "--eager", "chromium", environ=beats) as herd:
+        yield herd
+
+
+@pytest.fixture
+async def store(herd: Herd) -> AsyncIterator[Store]:
+    """The herd's Redis."""
+    async with Store(herd.redis_url) as store:
+        yield store
+
+
+async def registered(store: Store, count: int = 1) -> list[str]:
+    """The keys of the workers, once there are so many."""
+
+    async def look() -> list[str]:
+        keys = list(await entries(store))
+        return keys if len(keys) == count else []
+
+    return await eventually(look, DEADLINE)
+
+
+def workers_of(herd: Herd) -> list[psutil.Process]:
+    return [each for each in herd.processes() if "worker" in each.cmdline()]
+
+
+def directory_of(herd: Herd) -> Path:
+    """Where the files of the one worker's browser are."""
+    (worker,) = workers_of(herd)
+    (directory,) = Path(tempfile.gettempdir()).glob(f"remuda-{worker.pid}-*")
+    return directory
+
+
+@asynccontextmanager
+async def client(store: Store) -> AsyncIterator[Browser]:
+    async with async_playwright() as playwright:
+        yield await playwright.chromium.connect((await only_entry(store))["wsEndpoint"])
+
+
+async def test_a_browsers_workers_start_when_its_first_client_waits(tmp_path: Path) -> None:
+    with running_herd(tmp_path / "data", "--workers", "2") as herd:
+        async with Store(herd.redis_url) as store:
+            assert workers_of(herd) == []
+
+            async with Lines(store).wait("playwright:chromium:1.64", new_id()):
+                keys = await registered(store, 2)
+
+            assert [key.rpartition(":")[0] for key in keys] == ["worker:chromium"] * 2
+
+
+async def test_a_worker_that_is_told_to_leave_is_replaced_without_alarm(herd: Herd, store: Store) -> None:
+    (first,) = await registered(store)
+
+    await store.send("SET", first.replace("worker:", "worker:cmd:", 1), "shutdown", "EX", 60)
+
+    async def is_replaced() -> bool:
+        return [key for key in await entries(store) if key != first] != []
+
+    await eventually(is_replaced, DEADLINE)
+    assert herd.log() == ""
+
+
+@pytest.mark.parametrize("victim", [browser_process, driver_process])
+async def test_a_worker_comes_back_when_its_browser_dies(herd: Herd, store: Store, victim: object) -> None:
+    (first,) = await registered(store)
+    directory = directory_of(herd)
+
+    victim(directory).kill()  # type: ignore[operator]
+
+    async def is_replaced() -> bool:
+        keys = list(await entries(store))
+        return len(keys) == 1 and keys != [first]
+
+    await eventually(is_replaced, DEADLINE)
+    assert processes_of(directory) == []
+    assert not directory.exists()
+
+
+async def test_a_killed_worker_comes_back_and_clears_up(herd: Herd, store: Store) -> None:
+    await registered(store)
+    directory = directory_of(herd)
+    (worker,) = workers_of(herd)
+
+    worker.kill()
+
+    await registered(store, 2)  # The killed one's key has yet to run out.
+    assert processes_of(directory) == []
+    assert not directory.exists()
+
+
+async def test_the_end_of_the_herd_does_not_wait_for_clients(herd: Herd, store: Store) -> None:
+    await registered(store)
+    directory = directory_of(herd)
+    async with client(store) as connection:
+        assert await asyncio.to_thread(herd.stop) == 0
+
+        await eventually(lambda: not connection.is_connected())
+    assert herd.processes() == []
+    assert not directory.exists()
+
+
+async def test_nothing_of_a_worker_survives_when_the_herd_is_killed(herd: Herd, store: Store) -> None:
+    await registered(store)
+    directory = directory_of(herd)
+    async with client(store):
+        herd.process.kill()
+
+        await asyncio.to_thread(herd.wait_until_gone)
+    assert processes_of(directory) == []
+    assert not directory.exists()
+
+
+async def test_a_herd_that_stops_takes_its_workers_out_of_a_redis_that_stays(
+    tmp_path: Path, redis_url: str
+) -> None:
+    async with Store(redis_url) as store:
+        await store.send("FLUSHALL")
+        with running_herd(tmp_path / "data", "--redis", redis_url, "--eager", "chromium") as herd:
+            await registered(store)
+
+            assert herd.stop() == 0
+
+        assert await is_forgotten(store)
+
+
+def test_an_eager_browser_that_is_not_here_is_one_clear_line(tmp_path: Path) -> None:
+    herd = Herd(tmp_path / "data", "--eager", "webkit")
+
+    assert herd.process.wait(DEADLINE) == 1
+    assert herd.log() == "remuda: Playwright finds no webkit here: see `remuda doctor`\n"
