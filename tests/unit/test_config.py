@@ -191,7 +191,12 @@ def unlike(value: Any) -> Any:
 
 
 def test_a_child_process_loads_the_very_same_config() -> None:
-    words = {"log_level": "debug", "log_format": "json", "playwright_browser": "firefox"}
+    words = {
+        "log_level": "debug",
+        "log_format": "json",
+        "playwright_browser": "firefox",
+        "record_size": "640x480",
+    }
     changed = {option.name: unlike(option.default) for option in dataclasses.fields(Config)} | words
     config = Config(**changed)
 

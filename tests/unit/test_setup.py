@@ -123,7 +123,10 @@ def test_an_unconfigured_pip_leaves_uv_alone() -> None:
 
 
 def test_nothing_is_missing_where_every_command_is_there(only: Callable[..., None]) -> None:
-    only("google-chrome", "chromedriver", "chrome-headless-shell", "firefox", "redis-check-rdb")
+    only(
+        *("google-chrome", "chromedriver", "ffmpeg"),
+        *("chrome-headless-shell", "firefox", "Xvfb", "redis-check-rdb"),
+    )
 
     assert setup.missing_packages(["browsers", "tests"]) == []
 
@@ -132,7 +135,8 @@ def test_what_is_missing_is_named_by_package(only: Callable[..., None]) -> None:
     only("chromium")
 
     assert setup.missing_packages(["browsers", "tests"]) == [
-        *("chromium-driver", "chromium-headless-shell", "firefox-esr", "redis-tools")
+        *("chromium-driver", "ffmpeg"),
+        *("chromium-headless-shell", "firefox-esr", "xvfb", "redis-tools"),
     ]
 
 
@@ -143,7 +147,7 @@ def test_groups_that_were_not_asked_for_are_not_looked_at(only: Callable[..., No
 
 
 def test_apt_is_not_called_when_nothing_is_missing(only: Callable[..., None], ran: list[str]) -> None:
-    only("apt-get", "chromium", "chromedriver")
+    only("apt-get", "chromium", "chromedriver", "ffmpeg")
 
     setup.ready_packages(["browsers"])
 
@@ -159,13 +163,13 @@ def test_root_gets_the_packages_installed_without_questions(
 
     update, install = ran
     assert update.endswith("update")
-    assert install.endswith("install -y --no-install-recommends chromium chromium-driver")
+    assert install.endswith("install -y --no-install-recommends chromium chromium-driver ffmpeg")
 
 
 def test_others_are_told_the_exact_command(only: Callable[..., None], ran: list[str]) -> None:
     only("apt-get", "chromium", uid=1000)
 
-    with pytest.raises(setup.SetupError, match=r"run: .*sudo apt-get install -y chromium-driver$"):
+    with pytest.raises(setup.SetupError, match=r"run: .*sudo apt-get install -y chromium-driver ffmpeg$"):
         setup.ready_packages(["browsers"])
 
     assert ran == []
