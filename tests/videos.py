@@ -63,6 +63,6 @@ def is_like(colour: Colour, wanted: Colour) -> bool:
 
 
 def _run(*command: str) -> bytes:
-    return subprocess.run(
-        command, stdin=subprocess.DEVNULL, capture_output=True, check=True, timeout=60
-    ).stdout
+    ended = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=60)
+    assert ended.returncode == 0, ended.stderr.decode()
+    return ended.stdout

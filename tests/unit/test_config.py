@@ -194,6 +194,7 @@ def test_a_child_process_loads_the_very_same_config() -> None:
     words = {
         "log_level": "debug",
         "log_format": "json",
+        "browser": "firefox",
         "playwright_browser": "firefox",
         "record_size": "640x480",
     }

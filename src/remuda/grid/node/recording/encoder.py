@@ -110,7 +110,9 @@ class Encoder:
 
     async def ended(self) -> int:
         """Waits until it has ended by itself; its exit status."""
-        return await until_exit(self._process)
+        # Of one that has ended and was noticed, nothing is left to wait for.
+        status = self._process.poll()
+        return await until_exit(self._process) if status is None else status
 
     async def stop(self) -> None:
         """Has it finish the video, and kills it should it not."""

@@ -198,16 +198,21 @@ class Recorder:
         self._task.cancel()
         with suppress(asyncio.CancelledError):
             await self._task
+        try:
+            await self._stop_encoder()
+            await asyncio.to_thread(self._close_files)
+        except OSError as error:
+            await self._fail(str(error))
+        except Exception:  # A browser, and a slot, wait for their end.
+            log.exception("recording not completed", session=self._session)
+
+    async def _stop_encoder(self) -> None:
         if self._encoder is not None:
             if self._source is not None:
                 self._source.finish()
             await self._encoder.stop()
         if not self.problem and self.elapsed() == 0:
             await self._fail("The session ended before the browser showed anything")
-        try:
-            await asyncio.to_thread(self._close_files)
-        except OSError as error:
-            await self._fail(str(error))
 
     def _close_files(self) -> None:
         self._subtitles.close(self.elapsed())

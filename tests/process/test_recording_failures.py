@@ -1,0 +1,192 @@
+"""What becomes of a recording on a bad day: the session goes on, what was recorded plays, and somebody says
+why there is no more of it."""
+
+import os
+import shutil
+import signal
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from grids import log_of
+from herds import running_herd
+from ranches import DEADLINE, Client, Ranch, Reply, has_ended, is_open, node_of, open_client, open_ranch
+from remuda.base.ids import SessionId
+from remuda.grid.browsers import FAMILIES, find_browsers
+from remuda.keyspace import grid
+from remuda.store import Store
+from remuda.store.census import take_census
+from storages import indexed
+from videos import BLUE, RED, colours, is_like, needs_ffmpeg, page, probe
+from waiting import eventually
+
+FOUND = {browser.name for browser in find_browsers()}
+SCREENED = [
+    pytest.param(name, marks=pytest.mark.skipif(name not in FOUND, reason=f"no {FAMILIES[name].title} here"))
+    for name in ("firefox", "MiniBrowser")
+]
+
+pytestmark = [
+    pytest.mark.xdist_group("recording"),
+    needs_ffmpeg,
+    pytest.mark.skipif("chrome" not in FOUND, reason="no Chromium here: run make setup"),
+]
+
+
+@pytest.fixture(scope="module")
+def ranch() -> Iterator[Ranch]:
+    with open_ranch() as ranch:
+        ranch.run("gateway", "manager", "orchestrator", "storage")
+        yield ranch
+        ranch.stop()
+        assert ranch.processes() == [], "something outlives the roles"
+
+
+@pytest.fixture
+async def store(ranch: Ranch) -> AsyncIterator[Store]:
+    async with Store(ranch.redis_url) as store:
+        await eventually(lambda: is_open(store), DEADLINE)
+        yield store
+        assert await take_census(store) == []
+
+
+@pytest.fixture
+async def client(store: Store) -> AsyncIterator[Client]:
+    async with open_client(store) as client:
+        yield client
+
+
+async def record(client: Client, browser: str = "chrome", colour: str = "red") -> SessionId:
+    """A recorded session that shows something of this colour."""
+    reply = await client.ask(browserName=browser, **{"se:recordVideo": True})
+    assert reply.status == 200, reply.value
+    assert reply.value["capabilities"]["se:recordVideo"] is True
+    session = SessionId(reply.value["sessionId"])
+    await client.call("POST", f"/session/{session}/url", {"url": page(colour)})
+    return session
+
+
+def files_of(ranch: Ranch, session: SessionId) -> Path:
+    return ranch.home / "data" / "storage" / session
+
+
+def has_segment(files: Path) -> bool:
+    return "#EXTINF" in (files / "stream.m3u8").read_text()
+
+
+def is_complete(files: Path) -> bool:
+    return "#EXT-X-ENDLIST" in (files / "stream.m3u8").read_text()
+
+
+def encoders_below(process: psutil.Process) -> list[psutil.Process]:
+    return [each for each in process.children() if each.name() == "ffmpeg"]
+
+
+@pytest.mark.parametrize("name", SCREENED)
+async def test_a_browser_with_a_screen_is_recorded_from_it(
+    store: Store, client: Client, ranch: Ranch, name: str
+) -> None:
+    session = await record(client, name, "blue")
+    files = files_of(ranch, session)
+
+    await eventually(lambda: has_segment(files), DEADLINE)
+    await client.call("POST", f"/session/{session}/remuda/message", {"message": "seen"})
+    await client.close(session)
+    await eventually(lambda: is_complete(files), DEADLINE)
+
+    video = probe(files / "video.mp4")
+    assert (video.width, video.height, video.rate) == (1280, 720, "10/1")
+    assert video.duration >= 4
+    assert any(is_like(colour, BLUE) for colour in colours(files / "video.mp4"))
+    assert "seen" in (files / "messages.vtt").read_text()
+
+
+async def test_a_session_outlives_its_encoder(store: Store, client: Client, ranch: Ranch) -> None:
+    session = await record(client)
+    files = files_of(ranch, session)
+    await eventually(lambda: has_segment(files), DEADLINE)
+    (encoder,) = encoders_below(await node_of(store, session, ranch))
+
+    encoder.kill()
+
+    async def is_told() -> bool:
+        return "RFAILURE" in dict(await log_of(store, session))
+
+    await eventually(is_told, DEADLINE)
+    assert "ffmpeg ended with status -9" in dict(await log_of(store, session))["RFAILURE"]["message"]
+    assert (await client.title(session)).status == 200
+    assert await client.call("POST", f"/session/{session}/remuda/message", {"message": "x"}) == Reply(
+        200, None
+    )
+    assert await client.close(session) == Reply(200, None)
+    await eventually(lambda: has_ended(store, session), DEADLINE)
+    assert is_complete(files)
+    assert probe(files / "stream.m3u8").duration >= 4
+
+
+async def test_an_encoder_that_cannot_write_ends_nothing_but_the_video(
+    store: Store, client: Client, ranch: Ranch
+) -> None:
+    session = await record(client)
+    files = files_of(ranch, session)
+    await eventually(lambda: has_segment(files), DEADLINE)
+    (encoder,) = encoders_below(await node_of(store, session, ranch))
+
+    # As on a full disk, but on nobody else's.
+    size = (files / "video.mp4").stat().st_size
+    encoder.rlimit(psutil.RLIMIT_FSIZE, (size, size))
+
+    async def is_told() -> bool:
+        return "RFAILURE" in dict(await log_of(store, session))
+
+    await eventually(is_told, DEADLINE)
+    assert (await client.title(session)).status == 200
+    await client.close(session)
+    await eventually(lambda: is_complete(files), DEADLINE)
+    assert is_like(colours(files / "stream.m3u8")[0], RED)
+
+
+async def test_the_video_of_a_killed_node_plays_and_is_indexed(
+    store: Store, client: Client, ranch: Ranch
+) -> None:
+    session = await record(client)
+    files = files_of(ranch, session)
+    await eventually(lambda: has_segment(files), DEADLINE)
+    node = await node_of(store, session, ranch)
+    encoders = encoders_below(node)
+
+    os.kill(node.pid, signal.SIGKILL)
+
+    await eventually(lambda: has_ended(store, session), DEADLINE)
+    await eventually(lambda: is_complete(files), DEADLINE)
+    await eventually(lambda: not any(each.is_running() for each in encoders), DEADLINE)
+    assert probe(files / "stream.m3u8").duration >= 4
+    assert await store.get(grid.SESSION_STORAGE(session)) is not None
+    known = {each.place.name for each in await indexed(files.parent, session)}
+    assert {"video.m3u8", "stream.m3u8", "messages.vtt"} <= known
+
+
+async def test_where_ffmpeg_is_missing_the_client_hears_it(tmp_path_factory: pytest.TempPathFactory) -> None:
+    home = tmp_path_factory.mktemp("h")
+    commands = home / "bin"
+    commands.mkdir()
+    for directory in ("/usr/bin", "/bin"):
+        for program in Path(directory).iterdir():
+            if program.name != "ffmpeg" and not (commands / program.name).exists():
+                (commands / program.name).symlink_to(program)
+    assert shutil.which("ffmpeg", path=str(commands)) is None
+
+    with running_herd(
+        home / "data", "--slots", "1", environ={"PATH": str(commands), "REMUDA_RECORD": "true"}
+    ) as herd:
+        async with Store(herd.redis_url) as store, open_client(store) as client:
+            reply = await client.ask(browserName="chrome")
+            session = SessionId(reply.value["sessionId"])
+
+            assert reply.value["capabilities"]["se:recordVideo"] is False
+            told = reply.value["capabilities"]["remuda:video"]
+            assert told == {"problem": "ffmpeg is not installed on the node's machine"}
+            assert dict(await log_of(store, session))["RFAILURE"]["message"] == told["problem"]
+            assert await client.close(session) == Reply(200, None)
