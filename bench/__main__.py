@@ -10,6 +10,7 @@ MEASUREMENTS = (
     "bench.sessions",
     "bench.slots",
     "bench.sweeps",
+    "bench.recording",
 )
 
 

@@ -64,6 +64,9 @@ class Remote:
         self._ask("GET", f"/session/{self._session}/url")
         return time.perf_counter() - began
 
+    def go(self, url: str) -> None:
+        self._ask("POST", f"/session/{self._session}/url", {"url": url})
+
     def close(self) -> None:
         self._ask("DELETE", f"/session/{self._session}")
 

@@ -44,6 +44,9 @@ class Ride:
     async def show(self, url: str) -> None:
         await asyncio.to_thread(self.driver.get, url)
 
+    async def say(self, message: str) -> None:
+        await asyncio.to_thread(self.driver.add_cookie, {"name": "remuda:message", "value": message})
+
     async def read(self, name: str) -> str:
         """A file of the recording, as a player gets it."""
         url = f"{self.video['url'].rpartition('/')[0]}/{name}"
@@ -202,3 +205,35 @@ def shows(video: Path, colour: tuple[int, int, int]) -> bool:
     if not video.exists() or not video.stat().st_size:
         return False
     return is_like(colours(video)[-1], colour)
+
+
+# In the page: how far the video has been shown, whether it has an end, and what its subtitles say.
+PLAYED = (
+    "const v = document.querySelector('aside video'); if (!v) return null;"
+    "v.play().catch(() => {});"
+    "return [v.currentTime, Number.isFinite(v.duration), v.videoWidth,"
+    " [...(v.textTracks[0]?.cues ?? [])].map((cue) => cue.text).join()]"
+)
+
+
+async def test_the_dashboard_plays_it_live_and_later(herd: Herd) -> None:
+    async with riding(herd) as viewer:
+        async with riding(herd, **RECORDED) as ride:
+            await ride.show(page("red"))
+            await ride.say("<look>")
+            await eventually(ride.has_segment, DEADLINE)
+            await viewer.show(f"{herd.url}/#session/{ride.session}")
+
+            await eventually(lambda: is_played(viewer, is_over=False), DEADLINE)
+        await eventually(ride.is_complete, DEADLINE)
+
+        await eventually(lambda: is_played(viewer, is_over=True), DEADLINE)
+
+
+async def is_played(viewer: Ride, *, is_over: bool) -> bool:
+    """Whether the dashboard shows pictures and messages, of a video that has an end or not."""
+    seen = await asyncio.to_thread(viewer.driver.execute_script, PLAYED)
+    if seen is None:
+        return False
+    shown, has_end, width, messages = seen
+    return bool(shown > 0.5 and has_end >= is_over and width == 1280 and messages == "&lt;look&gt;")

@@ -6,6 +6,7 @@ picture was taken before it makes more, so it makes no more than the video has r
 
 import asyncio
 import base64
+import math
 
 import msgspec
 from msgspec import Struct
@@ -17,6 +18,8 @@ from remuda.grid.node.recording.matroska import stream_head, stream_picture
 from remuda.grid.video import Video
 
 JPEG_QUALITY = 70
+PATIENCE = 1.0
+"""Seconds after which a browser that has shown nothing is asked again, then twice as many."""
 REPEAT_EVERY = 1.0
 """A still page's picture goes to the encoder this often: a live video must go on."""
 
@@ -41,7 +44,10 @@ class Screencast:
         self._tools = tools
         self._encoder = encoder
         self._video = video
+        self._window = ""
         self._attaching = 0
+        self._ask_again_at = 0.0
+        self._patience = PATIENCE
         self._shown = ""
         self._picture = b""
         self._waiting: int | None = None
@@ -52,10 +58,17 @@ class Screencast:
 
     def show(self, window: str) -> None:
         """Shows this window from now on; ChromeDriver's handles are the browser's own ids."""
+        self._window, self._patience = window, PATIENCE
+        self._ask()
+
+    def _ask(self) -> None:
         if self._shown:
             self._tools.send("Target.detachFromTarget", {"sessionId": self._shown})
         self._shown, self._waiting = "", None
-        self._attaching = self._tools.send("Target.attachToTarget", {"targetId": window, "flatten": True})
+        target = {"targetId": self._window, "flatten": True}
+        self._attaching = self._tools.send("Target.attachToTarget", target)
+        self._ask_again_at = clock.monotonic() + self._patience
+        self._patience *= 2
 
     async def run(self) -> None:
         """Takes pictures until it is cancelled."""
@@ -88,12 +101,16 @@ class Screencast:
     def _take(self, frame: Frame) -> None:
         self._picture = base64.b64decode(frame.data)
         self._waiting = frame.number
+        self._ask_again_at = math.inf
 
     # What goes out
 
     async def _pass_on(self) -> None:
         while True:
             await asyncio.sleep(1 / self._video.rate)
+            # Asked while it leaves one page for another, a browser may forget it.
+            if clock.monotonic() > self._ask_again_at:
+                self._ask()
             if self._waiting is None and clock.monotonic() - self._written_at < REPEAT_EVERY:
                 continue
             if not self._picture:
