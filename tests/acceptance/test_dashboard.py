@@ -10,7 +10,10 @@ import pytest
 from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
 
+from books import placed, register
 from herds import Herd
+from remuda.base.ids import new_id
+from remuda.fleet.line import Lines
 from remuda.grid.model import State
 from remuda.store import Store
 from remuda.web.api import Api
@@ -172,6 +175,22 @@ async def test_what_a_client_calls_its_session_stays_a_text(store: Store, page: 
 
         await page.sees(name, at="#sessions")
         assert not await page.run("return window.wasFooled")
+        assert await page.complaints() == []
+
+
+async def test_playwright_workers_and_those_who_wait_are_shown(store: Store, page: Page) -> None:
+    async with dashboard(store, page):
+        assert await page.run("return document.querySelector('#playwright')") is None
+        first, _ = await register(store, "first", "second")
+        await placed(store)
+        await page.sees("1 connection at 2 workers; nobody waits", at="#playwright")
+
+        await first.drain()
+        await page.sees("draining", at="#playwright")
+        async with Lines(store).wait("playwright:chromium:1.62", new_id()):
+            await page.sees("1 client waits, the first for", at="#playwright")
+            await page.sees("#1", at="#playwright")
+        await page.sees("nobody waits", at="#playwright")
         assert await page.complaints() == []
 
 

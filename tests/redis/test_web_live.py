@@ -14,7 +14,7 @@ from remuda.store import Store
 from remuda.web import live
 from remuda.web.api import Api
 from remuda.web.live import Live
-from remuda.web.overview import Overview, SlotCount
+from remuda.web.overview import Overview, PlaywrightView, SlotCount
 from waiting import eventually
 from web_states import Rider, orchestrator, running, serving, visiting
 
@@ -41,7 +41,7 @@ async def next_event(stream: AsyncIterator[tuple[str, Any]], wanted: str) -> Any
 
 
 def herd(used: int = 0) -> Overview:
-    return Overview("now", "1", SlotCount(used, 8), {}, [], [], [], [])
+    return Overview("now", "1", SlotCount(used, 8), {}, [], [], [], PlaywrightView(0, [], []), [])
 
 
 async def test_a_change_reaches_everybody_who_watches(store: Store) -> None:
@@ -97,7 +97,7 @@ async def test_nothing_is_sent_while_nothing_happens_but_a_beat(monkeypatch: pyt
     async def read() -> Overview:
         nonlocal reads
         reads += 1
-        return Overview(f"at {reads}", "1", SlotCount(0, 8), {}, [], [], [], [])
+        return Overview(f"at {reads}", "1", SlotCount(0, 8), {}, [], [], [], PlaywrightView(0, [], []), [])
 
     feed = Live(read, look_every=0.0)
     looking = asyncio.create_task(feed.run())

@@ -48,6 +48,8 @@ FULL = Reading(
     sessions={State.QUEUED: 1},
     waits=[1.5],
     news={"barn": 2},
+    workers=[],
+    clients=[],
 )
 
 

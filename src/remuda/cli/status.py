@@ -1,4 +1,4 @@
-"""`remuda status`: slots, sessions and roles of a running herd, in a terminal."""
+"""`remuda status`: slots, sessions, Playwright workers and roles of a running herd, in a terminal."""
 
 import http.client
 import json
@@ -16,7 +16,14 @@ from remuda.base.errors import InvalidArgument, Unavailable
 
 REFRESH_EVERY = 1.0
 TIMEOUT = 5.0
-_COLOURS = {"queued": "yellow", "pending": "cyan", "alive": "green"}
+_COLOURS = {
+    "queued": "yellow",
+    "pending": "cyan",
+    "alive": "green",
+    "available": "green",
+    "draining": "yellow",
+    "silent": "red",
+}
 
 
 def show_status(url: str, *, watch: bool) -> int:
@@ -64,7 +71,14 @@ def _picture(overview: Any, url: str) -> Group:
         ),
         f"   {len(queue)} waiting",
     )
-    return Group(title, Text(), _sessions(overview["sessions"]), Text(), _roles(overview["roles"]))
+    return Group(
+        title,
+        Text(),
+        _sessions(overview["sessions"]),
+        Text(),
+        *_playwright(overview["playwright"]),
+        _roles(overview["roles"]),
+    )
 
 
 def _sessions(sessions: list[Any]) -> Table | Text:
@@ -89,6 +103,29 @@ def _sessions(sessions: list[Any]) -> Table | Text:
 def _state(session: Any) -> str:
     """The session's state, and in the queue its position."""
     return session["state"] if session["position"] is None else f"{session['state']} #{session['position']}"
+
+
+def _playwright(playwright: Any) -> list[Table | Text]:
+    workers, queue = playwright["workers"], playwright["queue"]
+    if not workers and not queue:
+        return []
+    longest = f", the first for {_span(max(each['waited'] for each in queue))}" if queue else ""
+    title = Text(
+        f"Playwright   {playwright['connections']} connected   {len(queue)} waiting{longest}", style="dim"
+    )
+    table = _table("worker", "browser", "version", "status", "connections", "served", "beat")
+    for worker in workers:
+        beat = worker["beatAt"]
+        table.add_row(
+            worker["id"],
+            worker["browser"],
+            worker["version"] or "any",
+            Text(worker["status"], style=_COLOURS.get(worker["status"], "")),
+            str(worker["active"]),
+            str(worker["lifetime"]),
+            _span(now() - parse_rfc3339(beat)) + " ago" if beat else "",
+        )
+    return [title, table, Text()]
 
 
 def _roles(roles: list[Any]) -> Table:

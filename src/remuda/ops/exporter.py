@@ -25,6 +25,7 @@ from remuda.keyspace.log_codes import LEVELS
 from remuda.keyspace.storage import STORAGE_METADATA_PENDING
 from remuda.ops.metrics_samples import COUNTERS, METHODS, NUMBERS, Reading
 from remuda.ops.metrics_text import render_exposition
+from remuda.playwright.view import read_waiting, read_workers
 from remuda.store import Store
 
 log = get_logger(__name__)
@@ -71,6 +72,9 @@ class Exporter:
             _or_none(self._count_roles()),
             _or_none(self._sessions()),
         )
+        workers, clients, news = await asyncio.gather(
+            _or_none(read_workers(self._store)), _or_none(read_waiting(self._store)), self._news(numbers)
+        )
         states, waits = sessions or (None, None)
         return Reading(
             numbers=numbers,
@@ -80,7 +84,9 @@ class Exporter:
             roles=roles,
             sessions=states,
             waits=waits,
-            news=await self._news(numbers),
+            news=news,
+            workers=workers,
+            clients=clients,
         )
 
     async def _numbers(self) -> dict[Name, dict[str, float]]:

@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import Any
 
 from remuda import __version__
-from remuda.keyspace import fleet, grid, metrics, storage
+from remuda.keyspace import fleet, grid, metrics, playwright, storage
 from remuda.keyspace.key import Key
 from remuda.ops import metrics_samples as samples
 from remuda.ops.metrics_samples import Reading, Sample
@@ -212,5 +212,48 @@ FAMILIES = (
         "Files that the index of a storage does not know yet",
         (storage.STORAGE_METADATA_PENDING,),
         lambda reading: samples.by("id", reading.news),
+    ),
+    Family(
+        "remuda_playwright_workers",
+        Kind.GAUGE,
+        ("browser", "status"),
+        "Playwright workers; a silent one is dead or cut off, and not yet forgotten",
+        (playwright.PLAYWRIGHT_WORKERS, playwright.WORKER),
+        samples.workers,
+    ),
+    Family(
+        "remuda_playwright_connections",
+        Kind.GAUGE,
+        ("browser",),
+        "Playwright connections that are open",
+        (playwright.ACTIVE_CONNECTIONS,),
+        samples.connections,
+    ),
+    Family(
+        "remuda_playwright_queue_length",
+        Kind.GAUGE,
+        ("browser",),
+        "Playwright clients that wait for a place",
+        (fleet.LINE_ORDER,),
+        samples.clients_waiting,
+    ),
+    Family(
+        "remuda_playwright_queue_longest_wait_seconds",
+        Kind.GAUGE,
+        ("browser",),
+        "For how long the first of them has been waiting",
+        (fleet.LINE_ORDER,),
+        samples.longest_client_wait,
+    ),
+    *(
+        Family(
+            f"remuda_playwright_{what}_total",
+            Kind.COUNTER,
+            ("browser",),
+            meaning[0].upper() + meaning[1:],
+            (playwright.PLAYWRIGHT_TOTALS,),
+            samples.playwright_total(what),
+        )
+        for what, meaning in playwright.PLAYWRIGHT_TOTALS.fields.items()
     ),
 )

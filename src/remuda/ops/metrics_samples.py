@@ -10,6 +10,9 @@ from remuda.grid.view import OrchestratorView
 from remuda.keyspace import metrics
 from remuda.keyspace.key import HashName, Key, Name
 from remuda.keyspace.log_codes import LEVELS, LOG_CODES
+from remuda.keyspace.playwright import PLAYWRIGHT_TOTALS
+from remuda.playwright.model import Browser
+from remuda.playwright.view import STATUSES, WaitingView, WorkerView
 
 METHODS = tuple(metrics.METRICS_HTTP_REQUESTS.parts["method"].split("|"))
 STATES = tuple(state for state in State if state is not State.TERMINATED)
@@ -25,6 +28,7 @@ COUNTERS: tuple[HashName, ...] = (
     metrics.METRICS_SLOTS_RECLAIMED(),
     metrics.METRICS_STORAGE_TOTAL(),
     metrics.METRICS_STORAGE_USED(),
+    *(PLAYWRIGHT_TOTALS(browser) for browser in Browser),
 )
 """The hashes that are read as they are, field by field."""
 NUMBERS = (metrics.METRICS_STARTUP_SUM(),)
@@ -57,6 +61,9 @@ class Reading:
     """For how long each session has been waiting for a slot."""
     news: Mapping[str, int] | None = None
     """Files that the index of each storage does not know yet."""
+    workers: Sequence[WorkerView] | None = None
+    clients: Sequence[WaitingView] | None = None
+    """Playwright clients that wait for a place."""
 
     def field(self, key: Name, name: str = "") -> float:
         """A number of a key; what nobody has counted yet is 0."""
@@ -158,3 +165,43 @@ def queue_length(reading: Reading) -> list[Sample]:
 
 def longest_wait(reading: Reading) -> list[Sample]:
     return [] if reading.waits is None else one(max(reading.waits, default=0))
+
+
+def workers(reading: Reading) -> Iterator[Sample]:
+    if reading.workers is None:
+        return
+    found = Counter((each.browser, each.status) for each in reading.workers)
+    for browser in Browser:
+        for status in STATUSES:
+            yield Sample(found[browser, status], {"browser": browser, "status": status})
+
+
+def connections(reading: Reading) -> Iterator[Sample]:
+    if reading.workers is None:
+        return
+    for browser in Browser:
+        active = sum(each.active for each in reading.workers if each.browser == browser)
+        yield Sample(active, {"browser": browser})
+
+
+def playwright_total(what: str) -> Callable[[Reading], Iterable[Sample]]:
+    return lambda reading: [
+        Sample(reading.field(PLAYWRIGHT_TOTALS(browser), what), {"browser": browser}) for browser in Browser
+    ]
+
+
+def clients_waiting(reading: Reading) -> Iterator[Sample]:
+    for browser, waits in _client_waits(reading):
+        yield Sample(len(waits), {"browser": browser})
+
+
+def longest_client_wait(reading: Reading) -> Iterator[Sample]:
+    for browser, waits in _client_waits(reading):
+        yield Sample(max(waits, default=0), {"browser": browser})
+
+
+def _client_waits(reading: Reading) -> Iterator[tuple[Browser, list[float]]]:
+    if reading.clients is None:
+        return
+    for browser in Browser:
+        yield browser, [each.waited for each in reading.clients if each.browser == browser]

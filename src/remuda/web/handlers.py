@@ -12,6 +12,14 @@ from remuda.base.log import get_logger
 from remuda.fleet.logbook import KEEP
 from remuda.grid.model import State
 from remuda.grid.view import LogEntry, OrchestratorView, SessionDetail, SessionPage, orchestrators
+from remuda.playwright.view import (
+    ConnectionView,
+    WaitingView,
+    WorkerView,
+    read_connections,
+    read_waiting,
+    read_workers,
+)
 from remuda.web.faces import json_response
 from remuda.web.herd import Herd
 from remuda.web.overview import Overview, RoleView, read_roles
@@ -54,6 +62,24 @@ class OrchestratorList(Struct):
     """Every orchestrator that is registered."""
 
     orchestrators: list[OrchestratorView]
+
+
+class WorkerList(Struct):
+    """Every Playwright worker that is registered."""
+
+    workers: list[WorkerView]
+
+
+class ConnectionList(Struct):
+    """Playwright connections that are open, oldest first."""
+
+    connections: list[ConnectionView]
+
+
+class WaitingList(Struct):
+    """Playwright clients that wait for a place, line by line."""
+
+    queue: list[WaitingView]
 
 
 class RoleList(Struct):
@@ -104,6 +130,18 @@ async def get_session_log(herd: Herd, request: Request) -> SessionLog:
 
 async def list_orchestrators(herd: Herd, _request: Request) -> OrchestratorList:
     return OrchestratorList(await orchestrators(herd.store))
+
+
+async def list_workers(herd: Herd, _request: Request) -> WorkerList:
+    return WorkerList(await read_workers(herd.store))
+
+
+async def list_connections(herd: Herd, _request: Request) -> ConnectionList:
+    return ConnectionList(await read_connections(herd.store))
+
+
+async def list_waiting(herd: Herd, _request: Request) -> WaitingList:
+    return WaitingList(await read_waiting(herd.store))
 
 
 async def list_roles(herd: Herd, _request: Request) -> RoleList:

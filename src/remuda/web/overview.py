@@ -8,7 +8,12 @@ from remuda.base import clock
 from remuda.fleet.role import running_roles
 from remuda.grid.model import State
 from remuda.grid.view import Browser, OrchestratorView, SessionsView, SessionView, orchestrators
+from remuda.keyspace.playwright import ACTIVE_CONNECTIONS
+from remuda.playwright.view import WaitingView, WorkerView, read_waiting, read_workers
 from remuda.store import Store
+
+MAX_WORKERS = 200
+"""Playwright workers of each browser that are shown; the API lists them all."""
 
 
 class SlotCount(Struct):
@@ -44,6 +49,14 @@ class RoleView(Struct, rename="camel"):
     address: str
 
 
+class PlaywrightView(Struct):
+    """Playwright workers, the connections that they serve, and the clients that wait for one."""
+
+    connections: int
+    workers: list[WorkerView]
+    queue: list[WaitingView]
+
+
 class Overview(Struct):
     """The herd at one moment. `counts` are sessions by state, also those too many to be shown."""
 
@@ -54,6 +67,7 @@ class Overview(Struct):
     sessions: list[SessionView]
     queue: list[QueuedSession]
     orchestrators: list[OrchestratorView]
+    playwright: PlaywrightView
     roles: list[RoleView]
 
 
@@ -70,7 +84,17 @@ async def read_overview(store: Store, view: SessionsView) -> Overview:
         sessions=active.sessions,
         queue=[_queued(each) for each in active.sessions if each.state is State.QUEUED],
         orchestrators=found,
+        playwright=await read_playwright(store),
         roles=await read_roles(store),
+    )
+
+
+async def read_playwright(store: Store) -> PlaywrightView:
+    """What there is of Playwright now."""
+    workers = await read_workers(store, limit=MAX_WORKERS)
+    active = await store.send("HVALS", ACTIVE_CONNECTIONS())
+    return PlaywrightView(
+        connections=sum(int(count) for count in active), workers=workers, queue=await read_waiting(store)
     )
 
 
@@ -97,6 +121,11 @@ def without_time(overview: Overview) -> Overview:
         at="",
         sessions=[replace(each, age=0.0) for each in overview.sessions],
         queue=[replace(each, waited=0.0) for each in overview.queue],
+        playwright=replace(
+            overview.playwright,
+            workers=[replace(each, beat_at=None) for each in overview.playwright.workers],
+            queue=[replace(each, waited=0.0) for each in overview.playwright.queue],
+        ),
     )
 
 

@@ -11,7 +11,17 @@ from remuda.web.grid4 import (
     grid_queue,
     grid_status,
 )
-from remuda.web.handlers import Ended, LogQuery, OrchestratorList, RoleList, SessionLog, SessionsQuery
+from remuda.web.handlers import (
+    ConnectionList,
+    Ended,
+    LogQuery,
+    OrchestratorList,
+    RoleList,
+    SessionLog,
+    SessionsQuery,
+    WaitingList,
+    WorkerList,
+)
 from remuda.web.health import Health, healthz, readyz
 from remuda.web.overview import Overview
 from remuda.web.route import Route
@@ -59,6 +69,27 @@ ROUTES = (
         "Orchestrators with their browsers and slots",
         handlers.list_orchestrators,
         OrchestratorList,
+    ),
+    Route(
+        "GET",
+        "/api/playwright/workers",
+        "Playwright workers with their connections",
+        handlers.list_workers,
+        WorkerList,
+    ),
+    Route(
+        "GET",
+        "/api/playwright/connections",
+        "Playwright connections that are open, oldest first",
+        handlers.list_connections,
+        ConnectionList,
+    ),
+    Route(
+        "GET",
+        "/api/playwright/queue",
+        "Playwright clients that wait for a place",
+        handlers.list_waiting,
+        WaitingList,
     ),
     Route("GET", "/api/roles", "The roles that run", handlers.list_roles, RoleList),
     Route("GET", "/api/openapi.json", "This description", handlers.get_openapi, JSON),

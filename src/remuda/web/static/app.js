@@ -5,6 +5,7 @@ import { Ended } from "/static/ended.js";
 import { useLive, useNow } from "/static/live.js";
 import { html, render, useEffect, useState } from "/static/page.js";
 import { Orchestrators, Roles } from "/static/parts.js";
+import { Playwright } from "/static/playwright.js";
 import { Sessions } from "/static/sessions.js";
 import { Slots } from "/static/slots.js";
 import { count, duration, secondsSince } from "/static/words.js";
@@ -22,6 +23,7 @@ function App() {
         <${Figures} overview=${overview} now=${now} />
         <${Slots} overview=${overview} chosen=${chosen} choose=${choose} />
         <${Sessions} overview=${overview} now=${now} chosen=${chosen} choose=${choose} />
+        <${Playwright} playwright=${overview.playwright} now=${now} />
         <${Ended} overview=${overview} chosen=${chosen} choose=${choose} />
         <div class="pair">
           <${Orchestrators} orchestrators=${overview.orchestrators} />

@@ -1,0 +1,136 @@
+"""Workers, connections and those who wait for one, as a person wants to see them.
+
+Times are RFC 3339, and names are camel case in JSON. A worker's endpoint is not shown: who knows it needs no
+gateway to use the browser."""
+
+from collections.abc import Awaitable, Sequence
+
+from msgspec import Struct
+
+from remuda.base import clock
+from remuda.fleet.line import who_waits
+from remuda.keyspace.playwright import (
+    ACTIVE_CONNECTIONS,
+    ANY_VERSION,
+    LIFETIME_CONNECTIONS,
+    PLAYWRIGHT_CONNECTIONS,
+    PLAYWRIGHT_VERSIONS,
+    PLAYWRIGHT_WORKERS,
+    WORKER,
+)
+from remuda.playwright.model import Browser, Status, beat_of
+from remuda.store import Store
+
+MOST = 10_000
+"""Workers that are looked at; more than one herd has."""
+BATCH = 500
+"""Workers in one write: others share the connection, and wait behind it."""
+
+SILENT = "silent"
+"""The status of a worker whose key is gone: dead, or cut off from Redis."""
+STATUSES = (*Status, SILENT)
+
+LINES = "playwright:"
+"""How the names of the lines begin that clients wait in: then come browser and version."""
+
+
+class WorkerView(Struct, rename="camel", kw_only=True):
+    """A worker: how many connections it serves now and has served, and when it last beat."""
+
+    id: str
+    browser: str
+    version: str
+    status: str
+    active: int
+    lifetime: int
+    beat_at: str | None
+
+
+class ConnectionView(Struct, rename="camel"):
+    """An open connection, and since when."""
+
+    id: str
+    browser: str
+    worker: str
+    since: str
+
+
+class WaitingView(Struct, rename="camel"):
+    """A client that waits for a place: where among those who want the same, and for how many seconds."""
+
+    browser: str
+    version: str
+    position: int
+    since: str
+    waited: float
+
+
+async def read_workers(store: Store, *, limit: int = MOST) -> list[WorkerView]:
+    """Every worker that is registered, silent ones included until they are reaped; by browser and id."""
+    workers: list[WorkerView] = []
+    for browser in Browser:
+        names = await store.zrange(PLAYWRIGHT_WORKERS(browser), 0, limit - 1)
+        for start in range(0, len(names), BATCH):
+            workers += await _some_workers(store, browser, names[start : start + BATCH])
+    return sorted(workers, key=lambda each: (each.browser, each.id))
+
+
+async def _some_workers(store: Store, browser: Browser, names: Sequence[str]) -> list[WorkerView]:
+    fields = [f"{browser}:{name}" for name in names]
+    active = store.hmget(ACTIVE_CONNECTIONS(), *fields)
+    lifetime = store.hmget(LIFETIME_CONNECTIONS(), *fields)
+    versions = store.hmget(PLAYWRIGHT_VERSIONS(browser), *names)
+    entries = [store.hmget(WORKER(browser, name), "status", "lastHeartbeat") for name in names]
+    views = []
+    for name, now, ever, version, entry in zip(
+        names, await active, await lifetime, await versions, entries, strict=True
+    ):
+        status, beat = await entry
+        views.append(
+            WorkerView(
+                id=name,
+                browser=browser,
+                version=_shown(version),
+                status=status or SILENT,
+                active=int(now or 0),
+                lifetime=int(ever or 0),
+                beat_at=_moment(beat_of(beat)),
+            )
+        )
+    return views
+
+
+async def read_connections(store: Store, *, limit: int = 1000) -> list[ConnectionView]:
+    """Open connections, the oldest first; at most so many of each worker."""
+    asked: list[tuple[Browser, str, Awaitable[list[tuple[str, float]]]]] = []
+    for browser in Browser:
+        for worker in await store.zrange(PLAYWRIGHT_WORKERS(browser), 0, MOST - 1):
+            key = PLAYWRIGHT_CONNECTIONS(browser, worker)
+            asked.append((browser, worker, store.send("ZRANGE", key, 0, limit - 1, "WITHSCORES")))
+    found = [
+        ConnectionView(connection, browser, worker, clock.rfc3339(float(since)))
+        for browser, worker, reply in asked
+        for connection, since in await reply
+    ]
+    return sorted(found, key=lambda each: (each.since, each.id))
+
+
+async def read_waiting(store: Store) -> list[WaitingView]:
+    """Clients that wait, line by line."""
+    now = clock.now()
+    waiting = []
+    for each in await who_waits(store, LINES):
+        browser, _, version = each.line.removeprefix(LINES).partition(":")
+        waited = max(0.0, round(now - each.since, 3))
+        waiting.append(
+            WaitingView(browser, _shown(version), each.position, clock.rfc3339(each.since), waited)
+        )
+    return waiting
+
+
+def _shown(version: str | None) -> str:
+    return "" if version in (None, ANY_VERSION) else str(version)
+
+
+def _moment(seconds: float | None) -> str | None:
+    return None if seconds is None else clock.rfc3339(seconds)

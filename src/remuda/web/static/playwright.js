@@ -1,0 +1,84 @@
+// Playwright's workers, what they serve, and who waits for them. Not there as long as there is neither.
+
+import { html } from "/static/page.js";
+import { count, duration, secondsSince, shortId } from "/static/words.js";
+
+export function Playwright({ playwright, now }) {
+  const { connections, workers, queue } = playwright;
+  if (!workers.length && !queue.length) return null;
+  return html`
+    <section class="card" id="playwright">
+      <h2>Playwright</h2>
+      <p class="quiet">
+        ${count(connections, "connection")} at ${count(workers.length, "worker")}; ${waiting(queue, now)}
+      </p>
+      ${workers.length > 0 && html`<${Workers} workers=${workers} />`}
+      ${queue.length > 0 && html`<${Queue} queue=${queue} now=${now} />`}
+    </section>
+  `;
+}
+
+function waiting(queue, now) {
+  if (!queue.length) return "nobody waits";
+  const longest = Math.max(...queue.map((each) => secondsSince(each.since, now) ?? 0));
+  return `${count(queue.length, "client")} ${queue.length === 1 ? "waits" : "wait"}, the first for ${duration(longest)}`;
+}
+
+function Workers({ workers }) {
+  return html`
+    <table class="compact">
+      <thead>
+        <tr>
+          <th>Status</th>
+          <th>Worker</th>
+          <th>Browser</th>
+          <th>Playwright</th>
+          <th class="number">Connections</th>
+          <th class="number">Served</th>
+        </tr>
+      </thead>
+      <tbody>
+        ${workers.map(
+          (each) => html`
+            <tr key=${`${each.browser}:${each.id}`}>
+              <td data-label="Status"><span class="state ${each.status}">${each.status}</span></td>
+              <td data-label="Worker"><code title=${each.id}>${shortId(each.id)}</code></td>
+              <td data-label="Browser">${each.browser}</td>
+              <td data-label="Playwright">${each.version || "any"}</td>
+              <td data-label="Connections" class="number">${each.active}</td>
+              <td data-label="Served" class="number">${each.lifetime}</td>
+            </tr>
+          `,
+        )}
+      </tbody>
+    </table>
+  `;
+}
+
+function Queue({ queue, now }) {
+  return html`
+    <h3>Waiting</h3>
+    <table class="compact">
+      <thead>
+        <tr>
+          <th>Position</th>
+          <th>Browser</th>
+          <th>Playwright</th>
+          <th class="number">Waits for</th>
+        </tr>
+      </thead>
+      <tbody>
+        ${queue.map(
+          (each) => html`
+            <tr key=${`${each.browser}:${each.version}:${each.position}`}>
+              <td data-label="Position">#${each.position}</td>
+              <td data-label="Browser">${each.browser}</td>
+              <td data-label="Playwright">${each.version || "any"}</td>
+              <td data-label="Waits for" class="number">${duration(secondsSince(each.since, now) ?? 0)}</td>
+            </tr>
+          `,
+        )}
+      </tbody>
+    </table>
+  `;
+}

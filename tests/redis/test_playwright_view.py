@@ -1,0 +1,137 @@
+"""What a person sees of Playwright: in the API, in the overview, and in the metrics."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from books import CHROMIUM, LIMITS, give_back, placed, register
+from exposition import parse, value
+from remuda.base import clock
+from remuda.base.ids import new_id
+from remuda.fleet.line import Lines
+from remuda.keyspace import playwright
+from remuda.ops.exporter import Exporter
+from remuda.playwright.leases import Leases
+from remuda.playwright.model import Browser, Limits
+from remuda.playwright.view import read_connections, read_waiting, read_workers
+from remuda.store import Store
+from remuda.web.overview import read_playwright
+from web_states import get, visiting
+
+
+@asynccontextmanager
+async def two_wait(store: Store) -> AsyncIterator[None]:
+    lines = Lines(store)
+    async with (
+        lines.wait("playwright:chromium:1.62", new_id()),
+        lines.wait("playwright:chromium:1.62", new_id()),
+    ):
+        yield
+
+
+async def test_a_worker_is_shown_with_its_connections(store: Store) -> None:
+    await register(store, "w1")
+    await register(store, "mute", version="", browser=Browser.FIREFOX)
+    place, _ = await placed(store), await placed(store)
+    await give_back(store, place)
+
+    first, second = await read_workers(store)
+
+    assert (first.id, first.browser, first.version, first.status) == ("w1", "chromium", "1.62", "available")
+    assert (first.active, first.lifetime) == (1, 2)
+    assert first.beat_at is not None
+    assert abs(clock.parse_rfc3339(first.beat_at) - clock.now()) < 60
+    assert (second.id, second.browser, second.version) == ("mute", "firefox", "")
+
+
+async def test_a_worker_that_drains_and_one_that_fell_silent_are_told_apart(store: Store) -> None:
+    one, _ = await register(store, "w1", "w2")
+    await one.drain()
+    await store.delete(playwright.WORKER(CHROMIUM, "w2"))
+
+    assert [each.status for each in await read_workers(store)] == ["draining", "silent"]
+
+
+async def test_a_beat_in_milliseconds_is_understood(store: Store) -> None:
+    await register(store, "w1")
+    await store.hset(playwright.WORKER(CHROMIUM, "w1"), {"lastHeartbeat": 1_700_000_000_123})
+
+    assert (await read_workers(store))[0].beat_at == "2023-11-14T22:13:20.123Z"
+
+
+async def test_open_connections_are_listed(store: Store) -> None:
+    await register(store, "w1")
+    places = {(await placed(store)).connection for _ in range(3)}
+
+    found = await read_connections(store)
+
+    assert {each.id for each in found} == places
+    assert {(each.browser, each.worker) for each in found} == {("chromium", "w1")}
+
+
+async def test_those_who_wait_are_listed_in_their_order(store: Store) -> None:
+    async with two_wait(store):
+        found = await read_waiting(store)
+
+    assert [(each.browser, each.version, each.position) for each in found] == [
+        ("chromium", "1.62", 1),
+        ("chromium", "1.62", 2),
+    ]
+    assert found[0].waited >= found[1].waited >= 0
+
+
+async def test_no_endpoint_leaves_the_herd_by_the_api(store: Store) -> None:
+    await register(store, "w1")
+    await placed(store)
+
+    async with visiting(store) as client:
+        for path in ("/api/overview", "/api/playwright/workers", "/api/playwright/connections"):
+            async with client.get(path) as response:
+                assert "ws://" not in await response.text()
+
+
+async def test_the_api_tells_of_workers_connections_and_queue(store: Store) -> None:
+    await register(store, "w1")
+    place = await placed(store)
+
+    async with visiting(store) as client, two_wait(store):
+        _, workers = await get(client, "/api/playwright/workers")
+        _, connections = await get(client, "/api/playwright/connections")
+        _, queue = await get(client, "/api/playwright/queue")
+
+    assert [each["id"] for each in workers["workers"]] == ["w1"]
+    assert [each["id"] for each in connections["connections"]] == [place.connection]
+    assert [each["position"] for each in queue["queue"]] == [1, 2]
+
+
+async def test_the_overview_counts_connections(store: Store) -> None:
+    await register(store, "w1", "w2")
+    for _ in range(7):
+        await placed(store)
+
+    seen = await read_playwright(store)
+
+    assert seen.connections == 7
+    assert [each.active for each in seen.workers] == [2, 5]
+
+
+async def test_the_metrics_tell_what_is_and_what_happened(store: Store) -> None:
+    one, *_ = await register(store, "w1", "w2", "w3")
+    await one.drain()
+    await give_back(store, await placed(store), has_failed=True)
+    await placed(store, limits=Limits(lease=-1))
+    await Leases(store, LIMITS).sweep(CHROMIUM)
+    await placed(store)
+
+    async with two_wait(store):
+        seen = parse(await Exporter(store).expose())
+
+    assert value(seen, "remuda_playwright_workers", browser="chromium", status="available") == 2
+    assert value(seen, "remuda_playwright_workers", browser="chromium", status="draining") == 1
+    assert value(seen, "remuda_playwright_workers", browser="webkit", status="silent") == 0
+    assert value(seen, "remuda_playwright_connections", browser="chromium") == 1
+    assert value(seen, "remuda_playwright_picks_total", browser="chromium") == 3
+    assert value(seen, "remuda_playwright_failed_total", browser="chromium") == 1
+    assert value(seen, "remuda_playwright_healed_total", browser="chromium") == 1
+    assert value(seen, "remuda_playwright_reaped_total", browser="firefox") == 0
+    assert value(seen, "remuda_playwright_queue_length", browser="chromium") == 2
+    assert (value(seen, "remuda_playwright_queue_longest_wait_seconds", browser="chromium") or 0) >= 0

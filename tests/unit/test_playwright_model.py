@@ -1,0 +1,58 @@
+"""What is read from what others write: versions, browsers, heartbeats; and the limits of a config."""
+
+import pytest
+
+from remuda.base.config import Config
+from remuda.base.errors import InvalidArgument
+from remuda.playwright.model import Browser, Limits, beat_of, browser_of, version_of
+
+
+@pytest.mark.parametrize(
+    ("user_agent", "version"),
+    [
+        ("Playwright/1.62.0 (x64; debian 12) python/3.11", "1.62"),
+        ("Playwright/1.65.0-next (arm64; macOS 15)", "1.65"),
+        ("Playwright/1.62", "1.62"),
+        ("Playwright/1.62 (x64)", "1.62"),
+        ("Playwright/1", ""),
+        ("Playwright/1.6x2.0", ""),
+        ("Playwright/1.62345.0", ""),
+        ("Playwright/1.٦٢.0", ""),
+        ("Mozilla/5.0 Playwright/1.62.0", ""),
+        ("playwright/1.62.0", ""),
+        ("Go-http-client/1.1", ""),
+        ("", ""),
+    ],
+)
+def test_a_client_is_of_the_version_that_it_introduces_itself_with(user_agent: str, version: str) -> None:
+    assert version_of(user_agent) == version
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("1699999999", 1699999999),
+        ("1699999999123", 1699999999.123),
+        ("0", 0),
+        (None, None),
+        ("", None),
+        ("yesterday", None),
+    ],
+)
+def test_a_beat_is_read_in_seconds_and_in_milliseconds(text: str | None, seconds: float | None) -> None:
+    assert beat_of(text) == seconds
+
+
+def test_a_browser_that_there_is_not_is_answered_with_those_there_are() -> None:
+    assert browser_of("firefox") is Browser.FIREFOX
+    with pytest.raises(InvalidArgument, match="no browser 'opera'; there are chromium, firefox, webkit"):
+        browser_of("opera")
+
+
+def test_the_limits_are_those_of_the_config() -> None:
+    config = Config(playwright_concurrent=7, playwright_lifetime=8, playwright_lease=9, playwright_key_ttl=99)
+
+    limits = Limits.of(config)
+
+    assert (limits.concurrent, limits.lifetime, limits.lease, limits.key_ttl) == (7, 8, 9, 99)
+    assert Limits.of(Config()) == Limits()
