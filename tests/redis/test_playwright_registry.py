@@ -2,7 +2,19 @@
 
 import pytest
 
-from books import CHROMIUM, active, check_book, entry, give_back, lifetime, pick, placed, register, scores
+from books import (
+    CHROMIUM,
+    active,
+    check_book,
+    entry,
+    give_back,
+    lifetime,
+    pick,
+    placed,
+    register,
+    scores,
+    set_lifetime,
+)
 from remuda.keyspace import playwright
 from remuda.playwright.book import freed_bell
 from remuda.playwright.model import Browser, Status
@@ -120,7 +132,8 @@ async def test_after_a_loss_a_worker_does_not_take_the_empty_book_for_an_idle_br
 async def test_a_worker_that_leaves_takes_everything_along(store: Store) -> None:
     own, _ = await register(store, "w1", "w2")
     await store.set(COMMAND, "shutdown", ex=60)
-    await placed(store)
+    await set_lifetime(store, w1=10)
+    assert (await placed(store)).worker == "w1"
     await own.drain()
 
     await own.leave()

@@ -182,6 +182,14 @@ async def test_a_version_whose_only_worker_restarts_is_waited_for(store: Store) 
     assert await pick(store, version="1.62") is None
 
 
+async def test_a_worker_that_comes_back_with_another_version_serves_that_one_only(store: Store) -> None:
+    await register(store, "w1", version="1.62")
+    await register(store, "w1", version="1.65")
+
+    assert await pick(store, version="1.62") is None
+    assert (await placed(store, version="1.65")).worker == "w1"
+
+
 async def test_a_full_worker_of_the_right_version_is_waited_for(store: Store) -> None:
     await register(store, "w1", version="1.62")
     limits = Limits(concurrent=1)
