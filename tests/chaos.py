@@ -7,7 +7,6 @@ dead run out, and those of the living do not.
 """
 
 import asyncio
-from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, suppress
 from functools import partial
@@ -26,7 +25,7 @@ from remuda.grid.manager import Manager
 from remuda.grid.node import node as node_module
 from remuda.grid.node.ending import Ending
 from remuda.grid.node.node import Node
-from remuda.grid.orchestrator.provisioner import OnGone
+from remuda.grid.orchestrator.provisioner import Note, OnGone
 from remuda.grid.orchestrator.role import Orchestrator
 from remuda.store import Store
 from remuda.store.commands import Value
@@ -107,8 +106,12 @@ class PaperProvisioner:
         self.on_gone = on_gone
         return [Offer("chrome", "81.0", "linux")]
 
-    async def provision(self, session: SessionId, wanted: list[dict[str, Any]]) -> None:
+    async def provision(self, session: SessionId, wanted: list[dict[str, Any]], note: Note) -> None:
+        await note("on paper")
         self._chaos.bear(self._own, session)
+
+    async def adopt(self, session: SessionId, noted: str) -> bool:
+        return self._chaos.has_node(session)
 
     async def end(self, session: SessionId) -> None:
         await self._chaos.end_node(session)
@@ -131,7 +134,6 @@ class Chaos:
         self._nodes: dict[SessionId, tuple[OrchestratorId, Node, Member, asyncio.Task[None]]] = {}
         self._members: set[Member] = set()
         self._keepers: list[asyncio.Task[None]] = []
-        self._born = Counter[SessionId]()
         self.wrongs: list[str] = []
         """What happened that never may: nodes beyond their number."""
 
@@ -211,8 +213,7 @@ class Chaos:
 
     def bear(self, own: OrchestratorId, session: SessionId) -> None:
         """A new node; there is never more than one for a session, nor more than there are slots."""
-        self._born[session] += 1
-        if self._born[session] > 1:
+        if session in self._nodes:
             self.wrongs.append(f"{session} has got a second node")
         member = Member(self._url, self._beats)
         node = Node(member, NodeId(f"node-{session}"), CHROME)
@@ -225,6 +226,9 @@ class Chaos:
         )
         if running > self.slots[own]:
             self.wrongs.append(f"{running} nodes of {own}")
+
+    def has_node(self, session: SessionId) -> bool:
+        return session in self._nodes
 
     async def _hold(self, own: OrchestratorId, session: SessionId, node: Node, member: Member) -> None:
         try:

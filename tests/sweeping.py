@@ -10,7 +10,7 @@ from remuda.base.ids import OrchestratorId, SessionId
 from remuda.fleet.liveness import Beat, unix_seconds
 from remuda.grid.capabilities import Offer
 from remuda.grid.model import State
-from remuda.grid.orchestrator.provisioner import OnGone
+from remuda.grid.orchestrator.provisioner import Note, OnGone
 from remuda.grid.sessions import Sessions, manager_beat, node_beat
 from remuda.grid.slots import Slots
 from remuda.grid.sweeps import grid_sweeps
@@ -123,8 +123,11 @@ class NoNodes:
     async def start(self, on_gone: OnGone) -> list[Offer]:
         return [Offer("chrome", "81.0", "linux")]
 
-    async def provision(self, session: SessionId, wanted: list[dict[str, Any]]) -> None:
+    async def provision(self, session: SessionId, wanted: list[dict[str, Any]], note: Note) -> None:
         raise AssertionError("nobody asked for a session")
+
+    async def adopt(self, session: SessionId, noted: str) -> bool:
+        return False
 
     async def end(self, session: SessionId) -> None:
         return

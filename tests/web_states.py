@@ -12,6 +12,7 @@ from remuda.base.ids import OrchestratorId, SessionId, SlotId, new_id
 from remuda.fleet.role import Role
 from remuda.grid.capabilities import Capabilities, Offer
 from remuda.grid.model import State
+from remuda.grid.orchestrator.provisioner import Note
 from remuda.grid.orchestrator.role import Orchestrator
 from remuda.grid.sessions import Sessions, node_beat
 from remuda.grid.slots import Slots
@@ -34,7 +35,10 @@ class NoBrowsers:
     async def start(self, on_gone: Callable[[SessionId], None]) -> list[Offer]:
         return list(self._offers)
 
-    async def provision(self, session: SessionId, wanted: list[Capabilities]) -> None: ...
+    async def provision(self, session: SessionId, wanted: list[Capabilities], note: Note) -> None: ...
+
+    async def adopt(self, session: SessionId, noted: str) -> bool:
+        return False
 
     async def end(self, session: SessionId) -> None: ...
 

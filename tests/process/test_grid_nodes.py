@@ -27,6 +27,7 @@ from ranches import (
 )
 from remuda.base import clock
 from remuda.base.ids import SessionId
+from remuda.fleet.role import running_roles
 from remuda.grid.browsers import find_browsers
 from remuda.grid.model import State
 from remuda.grid.sessions import Sessions
@@ -303,6 +304,69 @@ async def test_an_orchestrator_that_is_killed_comes_back_to_its_slots_and_nodes(
     await check_slots(store, [ranch.orchestrator])
     for each in (session, kept):
         assert await client.close(each) == Reply(200, None)
+
+
+async def kill_orchestrator(store: Store, ranch: Ranch) -> None:
+    """A new life for the orchestrator, after a sudden end."""
+    old = ranch.running.pop()
+    old.kill()
+    old.wait()
+    new = ranch.run("orchestrator")
+    await eventually(lambda: runs(store, new.pid), DEADLINE)
+
+
+async def runs(store: Store, pid: int) -> bool:
+    return str(pid) in {role["pid"] for role in await running_roles(store)}
+
+
+async def test_an_adopted_node_that_dies_is_noticed_at_once(
+    store: Store, client: Client, ranch: Ranch
+) -> None:
+    session = await client.open()
+    node = await node_of(store, session, ranch)
+    was = family(node)
+    await kill_orchestrator(store, ranch)
+    assert await client.title(session) == Reply(200, "corral")
+
+    node.kill()
+
+    # Long before its beat runs out, and before anybody looks for lost slots.
+    codes = await assert_ended(store, client, session, was)
+    assert codes[-1] == "TERM"
+
+
+async def test_an_adopted_node_ends_with_its_new_orchestrator(
+    store: Store, client: Client, ranch: Ranch
+) -> None:
+    session = await client.open()
+    was = family(await node_of(store, session, ranch))
+    await kill_orchestrator(store, ranch)
+
+    leaving = ranch.running.pop()
+    leaving.terminate()
+    await asyncio.to_thread(leaving.wait, DEADLINE)
+    ranch.run("orchestrator")
+
+    await assert_ended(store, client, session, was)
+
+
+@pytest.mark.parametrize("step", ["SCHED", "BOOT"])
+async def test_a_session_comes_though_its_orchestrator_is_killed_while_it_starts(
+    store: Store, client: Client, ranch: Ranch, step: str
+) -> None:
+    before = set(await all_sessions(store))
+    asking = asyncio.create_task(client.ask(browserName="chrome"))
+
+    async def is_under_way() -> bool:
+        new = set(await all_sessions(store)) - before
+        return any([step in await codes_of(store, session) for session in new])
+
+    await eventually(is_under_way)
+    await kill_orchestrator(store, ranch)
+
+    reply = await asking
+    assert reply.status == 200
+    assert await client.close(reply.value["sessionId"]) == Reply(200, None)
 
 
 async def test_two_orchestrators_share_the_work_and_one_may_leave(

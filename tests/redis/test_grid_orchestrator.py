@@ -16,7 +16,7 @@ from remuda.base.ids import OrchestratorId, SessionId, new_id
 from remuda.grid.capabilities import Offer
 from remuda.grid.model import State
 from remuda.grid.orchestrator import role
-from remuda.grid.orchestrator.provisioner import OnGone
+from remuda.grid.orchestrator.provisioner import Note, OnGone
 from remuda.grid.orchestrator.role import Orchestrator, keep_id
 from remuda.grid.registry import live_offers
 from remuda.grid.sessions import Sessions, node_beat
@@ -40,6 +40,8 @@ class Paper:
         self._offers = list(offers or (CHROME,))
         self.provisioned: list[SessionId] = []
         self.asked_to_end: list[SessionId] = []
+        self.adopted: list[SessionId] = []
+        self.dead: set[SessionId] = set()
         self.failure: Exception | None = None
         self.ending = asyncio.Event()
         self.ending.set()
@@ -49,11 +51,17 @@ class Paper:
         self.on_gone = on_gone
         return self._offers
 
-    async def provision(self, session: SessionId, wanted: list[dict[str, Any]]) -> None:
+    async def provision(self, session: SessionId, wanted: list[dict[str, Any]], note: Note) -> None:
         if self.failure is not None:
             raise self.failure
         assert wanted == [{}]
+        await note(f"the node of {session}")
         self.provisioned.append(session)
+
+    async def adopt(self, session: SessionId, noted: str) -> bool:
+        assert noted == f"the node of {session}"
+        self.adopted.append(session)
+        return session not in self.dead
 
     async def end(self, session: SessionId) -> None:
         self.asked_to_end.append(session)
@@ -293,46 +301,110 @@ async def test_what_an_earlier_life_had_taken_up_is_finished(store: Store, paper
     await check_slots(store, [O1])
 
 
-async def test_a_node_that_an_earlier_life_had_not_started_is_a_failure(store: Store, paper: Paper) -> None:
-    await own_slots(store, O1, 2)
-    session = await scheduled(store)
-    await store.lpush(grid.ORCHESTRATOR_PENDING(O1), session)
-
-    async with orchestrating(store, paper):
-        await eventually(lambda: is_settled(store, session))
-
-    assert (await codes_of(store, session))[-1] == "STARTFAIL"
-    assert paper.provisioned == []
-
-
-async def test_a_node_that_an_earlier_life_had_started_is_not_started_again(
+async def test_a_node_that_an_earlier_life_had_scheduled_and_not_started_is_started(
     store: Store, paper: Paper
 ) -> None:
     await own_slots(store, O1, 2)
     session = await scheduled(store)
+    await store.lpush(grid.ORCHESTRATOR_PENDING(O1), session)
+
+    async with orchestrating(store, paper):
+        await eventually(lambda: paper.provisioned == [session])
+        await eventually(lambda: is_empty(store))
+
+    assert await codes_of(store, session) == ["NALLOC", "SCHED"]
+    await check_slots(store, [O1])
+
+
+async def note(store: Store, session: SessionId) -> None:
+    await store.hset(grid.ORCHESTRATOR_NODES(O1), {session: f"the node of {session}"})
+
+
+@pytest.mark.parametrize("state", [State.PENDING, State.ALIVE])
+async def test_a_node_that_an_earlier_life_had_started_is_adopted(
+    store: Store, paper: Paper, state: State
+) -> None:
+    await own_slots(store, O1, 2)
+    session = await scheduled(store)
     node_beat(session).write(store)
+    if state is State.ALIVE:
+        await Sessions(store).move(session, State.ALIVE, code="NALIVE")
+    await note(store, session)
     await store.lpush(grid.ORCHESTRATOR_PENDING(O1), session)
 
     async with orchestrating(store, paper):
         await eventually(lambda: is_empty(store))
+        assert (paper.provisioned, paper.adopted) == ([], [session])
+        assert await Sessions(store).state(session) is state
+        await check_slots(store, [O1])
 
-    assert paper.provisioned == []
-    assert await Sessions(store).state(session) is State.PENDING
-    await check_slots(store, [O1])
+        paper.on_gone(session)
+        await eventually(lambda: is_settled(store, session))
+
+    assert await store.exists(grid.ORCHESTRATOR_NODES(O1)) == 0
 
 
-async def test_a_session_whose_node_did_not_survive_is_ended(store: Store, paper: Paper) -> None:
+async def test_a_session_whose_node_never_got_it_gets_another(store: Store, paper: Paper) -> None:
+    await own_slots(store, O1, 2)
+    early, late = await scheduled(store), await scheduled(store)
+    for session in (early, late):
+        await note(store, session)
+    paper.dead = {early}
+
+    async with orchestrating(store, paper):
+        assert paper.provisioned == [early]
+        paper.on_gone(late)
+        await eventually(lambda: paper.provisioned == [early, late])
+        paper.on_gone(late)  # Once is enough: a node that cannot start must not be started for ever.
+        await eventually(lambda: has_ended(store, late))
+
+    assert await Sessions(store).state(early) is State.PENDING
+
+
+async def has_ended(store: Store, session: SessionId) -> bool:
+    return await Sessions(store).state(session) is State.TERMINATED
+
+
+async def test_an_adopted_node_ends_when_its_session_is_reclaimed(store: Store, paper: Paper) -> None:
     await own_slots(store, O1, 2)
     session = await scheduled(store)
-    node_beat(session).write(store)
+    await note(store, session)
+    await store.delete(grid.SESSION_HEARTBEAT_MANAGER(session))
+    await timeouts(store).change(slotReclaimInterval=0.01)
+
+    async with orchestrating(store, paper):
+        await eventually(lambda: is_settled(store, session))
+
+    assert paper.asked_to_end == [session]
+
+
+@pytest.mark.parametrize("is_noted", [True, False])
+async def test_a_session_whose_node_did_not_survive_is_ended(
+    store: Store, paper: Paper, is_noted: bool
+) -> None:
+    await own_slots(store, O1, 2)
+    session = await scheduled(store)
     await Sessions(store).move(session, State.ALIVE, code="NALIVE")
-    address = {"host": "127.0.0.1", "port": str(servers.free_port()), "driverSessionID": "x"}
-    await store.hset(grid.SESSION_UPSTREAM(session), address)
+    paper.dead = {session}
+    if is_noted:
+        await note(store, session)
 
     async with orchestrating(store, paper):
         assert await is_settled(store, session)
 
     assert (await codes_of(store, session))[-1] == "TERM"
+    assert await store.exists(grid.ORCHESTRATOR_NODES(O1)) == 0
+
+
+async def test_what_an_earlier_life_had_taken_and_is_no_session_is_set_aside(
+    store: Store, paper: Paper
+) -> None:
+    await store.lpush(grid.ORCHESTRATOR_PENDING(O1), "poison")
+
+    async with orchestrating(store, paper):
+        await eventually(lambda: is_empty(store))
+
+    assert paper.provisioned == []
 
 
 async def test_sessions_in_the_backlog_outlive_a_restart(store: Store, paper: Paper) -> None:

@@ -14,7 +14,7 @@ from remuda.base.ids import SessionId
 from remuda.grid.browsers import Browser
 from remuda.grid.browsers.families import CHROME, FIREFOX, HEADLESS_SHELL, Family
 from remuda.grid.node.main import OPEN, WARM
-from remuda.grid.orchestrator.births import NodeProcess
+from remuda.grid.orchestrator.births import OwnNode
 from remuda.grid.orchestrator.local import choose, next_to_warm, pick
 from waiting import eventually
 
@@ -36,11 +36,11 @@ def stack() -> Iterator[ExitStack]:
 
 def node(
     stack: ExitStack, of: Browser = ALL[0], *, with_browser: bool = False, is_warm: bool = True
-) -> NodeProcess:
+) -> OwnNode:
     ours, theirs = socket.socketpair()
     stack.enter_context(ours)
     stack.enter_context(theirs)
-    made = NodeProcess(of, 0, -1, ours, with_browser=with_browser)
+    made = OwnNode(of, 0, -1, ours, with_browser=with_browser)
     if is_warm:
         made.warm.set()
     return made
@@ -95,7 +95,7 @@ def test_a_warm_node_is_of_one_browser_only(stack: ExitStack) -> None:
 
 
 def test_a_driver_is_warmed_first_and_then_as_many_browsers_as_were_asked_for(stack: ExitStack) -> None:
-    warm: list[NodeProcess] = []
+    warm: list[OwnNode] = []
     order = []
 
     while (with_browser := next_to_warm(warm, browsers=2)) is not None:
@@ -113,7 +113,7 @@ def test_by_default_no_browser_is_warmed(stack: ExitStack) -> None:
 async def test_a_node_says_when_it_is_warm_and_when_its_session_is_open() -> None:
     ours, theirs = socket.socketpair()
     end_of_life, alive = os.pipe()
-    listener = NodeProcess(ALL[0], 0, end_of_life, ours, with_browser=False)
+    listener = OwnNode(ALL[0], 0, end_of_life, ours, with_browser=False)
     watching = asyncio.create_task(listener.watch())
 
     theirs.send(WARM)
@@ -136,7 +136,7 @@ async def test_whoever_waits_for_a_node_hears_of_its_death(stack: ExitStack) -> 
     ours, theirs = socket.socketpair()
     stack.enter_context(theirs)
     end_of_life, alive = os.pipe()
-    dying = NodeProcess(ALL[0], 0, end_of_life, ours, with_browser=True)
+    dying = OwnNode(ALL[0], 0, end_of_life, ours, with_browser=True)
     watching = asyncio.create_task(dying.watch())
 
     os.close(alive)
@@ -150,7 +150,7 @@ def test_a_node_that_has_just_died_takes_no_session(stack: ExitStack) -> None:
     ours, theirs = socket.socketpair()
     stack.enter_context(ours)
     theirs.close()
-    dead = NodeProcess(ALL[0], 0, -1, ours, with_browser=False)
+    dead = OwnNode(ALL[0], 0, -1, ours, with_browser=False)
 
     with pytest.raises(DriverUnavailable):
         dead.assign(SESSION)

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 
 import psutil
 
@@ -67,6 +68,17 @@ def _reap_all() -> bool:
     except ChildProcessError:
         return True
     return False
+
+
+def start_of(pid: int) -> str | None:
+    """When a process started, in the kernel's ticks: with its pid, a name that is given only once. None when
+    there is no such process."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    # The fields begin behind its name, which stands in brackets and may hold anything, brackets too.
+    return stat.rpartition(b")")[2].split()[19].decode()
 
 
 async def until_readable(descriptor: int) -> None:

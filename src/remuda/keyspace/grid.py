@@ -312,6 +312,14 @@ ORCHESTRATOR_HOLDERS = Key(
     lifetime=_EMPTIED,
     fields={"<slot-id>": "session id"},
 )
+ORCHESTRATOR_NODES = Key(
+    "remuda:orchestrator:{orchestrator}:nodes",
+    HashName,
+    meaning="How to find each session's node again after a restart; noted before the node gets its session",
+    writer="grid/orchestrator",
+    lifetime=_EMPTIED,
+    fields={"<session-id>": "what its provisioner knows it by: of a process its pid and its start in ticks"},
+)
 
 ORCHESTRATOR_KEYS: tuple[Key[Any], ...] = (
     ORCHESTRATOR,
@@ -325,6 +333,7 @@ ORCHESTRATOR_KEYS: tuple[Key[Any], ...] = (
     ORCHESTRATOR_BACKLOG,
     ORCHESTRATOR_PENDING,
     ORCHESTRATOR_HOLDERS,
+    ORCHESTRATOR_NODES,
 )
 """Every key of one orchestrator: what a purge deletes."""
 

@@ -14,7 +14,7 @@ from remuda.base.config import Config
 from remuda.base.errors import DriverUnavailable
 from remuda.base.ids import SessionId
 from remuda.base.log import get_logger
-from remuda.base.processes import until_readable
+from remuda.base.processes import start_of, until_readable
 from remuda.fleet.leftovers import clear_orphans
 from remuda.fleet.lifeline import Lifeline
 from remuda.grid.browsers import Browser
@@ -28,22 +28,72 @@ END_GRACE = 10.0
 
 
 class NodeProcess:
-    """A node as its orchestrator sees it: a process to send a session to, and to hear the end of."""
+    """A node as its orchestrator sees it: a process to hear the end of, or to end."""
+
+    def __init__(self, pid: int, pidfd: int, session: SessionId | None = None) -> None:
+        self.pid = pid
+        self.session = session
+        self._pidfd = pidfd
+        self.gone = asyncio.Event()
+
+    @classmethod
+    def find(cls, session: SessionId, noted: str) -> "NodeProcess | None":
+        """The node that was noted so and has this session; None when it is gone."""
+        pid, _, start = noted.partition(" ")
+        try:
+            pidfd = os.pidfd_open(int(pid))
+        except (ValueError, OverflowError, OSError):
+            return None
+        # Asked while the descriptor is open: had the pid been given away before, its start would tell.
+        if start_of(int(pid)) != start:
+            os.close(pidfd)
+            return None
+        return NodeProcess(int(pid), pidfd, session)
+
+    @property
+    def noted(self) -> str:
+        """What `find` finds it by."""
+        return f"{self.pid} {start_of(self.pid)}"
+
+    async def watch(self) -> None:
+        """Waits for its end, and sets `gone` then."""
+        await until_readable(self._pidfd)
+        os.close(self._pidfd)
+        self.gone.set()
+
+    async def end(self) -> None:
+        """Asks it to leave, and makes it leave if it does not."""
+        self._signal(signal.SIGTERM)
+        try:
+            async with asyncio.timeout(END_GRACE):
+                await self.gone.wait()
+        except TimeoutError:
+            log.warning("node killed", pid=self.pid, session=self.session)
+            self._signal(signal.SIGKILL)
+            await self.gone.wait()
+        await asyncio.to_thread(clear_orphans)
+
+    def _signal(self, signum: signal.Signals) -> None:
+        # It may have died just now, without our having heard of it yet.
+        with suppress(ProcessLookupError):
+            if not self.gone.is_set():
+                signal.pidfd_send_signal(self._pidfd, signum)
+
+
+class OwnNode(NodeProcess):
+    """A node of our own nursery: it can be sent a session, and says how it gets on."""
 
     def __init__(
         self, browser: Browser, pid: int, pidfd: int, control: socket.socket, *, with_browser: bool
     ) -> None:
+        super().__init__(pid, pidfd)
         self.browser = browser
         self.with_browser = with_browser
-        self.pid = pid
-        self.session: SessionId | None = None
-        self._pidfd = pidfd
         self._control = control
         self.warm = asyncio.Event()
         """Set once it waits for a session, or will never do so."""
         self.opened = asyncio.Event()
         """Set once its session has a browser, or will never have one."""
-        self.gone = asyncio.Event()
 
     @property
     def is_starting(self) -> bool:
@@ -56,12 +106,11 @@ class NodeProcess:
         self._control.setblocking(False)
         loop.add_reader(self._control, self._hear)
         try:
-            await until_readable(self._pidfd)
+            await super().watch()
         finally:
             loop.remove_reader(self._control)
-        os.close(self._pidfd)
         self._control.close()
-        for event in (self.warm, self.opened, self.gone):
+        for event in (self.warm, self.opened):
             event.set()
 
     def _hear(self) -> None:
@@ -83,24 +132,6 @@ class NodeProcess:
         except OSError as error:
             raise DriverUnavailable(f"The node died before it got its session: {error}") from error
         self.session = session
-
-    async def end(self) -> None:
-        """Asks it to leave, and makes it leave if it does not."""
-        self._signal(signal.SIGTERM)
-        try:
-            async with asyncio.timeout(END_GRACE):
-                await self.gone.wait()
-        except TimeoutError:
-            log.warning("node killed", pid=self.pid, session=self.session)
-            self._signal(signal.SIGKILL)
-            await self.gone.wait()
-        await asyncio.to_thread(clear_orphans)
-
-    def _signal(self, signum: signal.Signals) -> None:
-        # It may have died just now, without our having heard of it yet.
-        with suppress(ProcessLookupError):
-            if not self.gone.is_set():
-                signal.pidfd_send_signal(self._pidfd, signum)
 
 
 class Births:
@@ -140,7 +171,7 @@ class Births:
             self._nursery.kill()
             await asyncio.to_thread(self._nursery.wait)
 
-    async def bear(self, browser: Browser, *, with_browser: bool) -> NodeProcess:
+    async def bear(self, browser: Browser, *, with_browser: bool) -> OwnNode:
         """A new node; DriverUnavailable when there is none to be had."""
         async with self._one_at_a_time:
             try:
@@ -152,13 +183,13 @@ class Births:
                 self.start()
                 return await self._ask_again(browser, with_browser=with_browser)
 
-    async def _ask_again(self, browser: Browser, *, with_browser: bool) -> NodeProcess:
+    async def _ask_again(self, browser: Browser, *, with_browser: bool) -> OwnNode:
         try:
             return await self._ask(browser, with_browser=with_browser)
         except OSError as error:
             raise DriverUnavailable(f"No nursery bears a node: {str(error) or 'no answer'}") from error
 
-    async def _ask(self, browser: Browser, *, with_browser: bool) -> NodeProcess:
+    async def _ask(self, browser: Browser, *, with_browser: bool) -> OwnNode:
         ours, theirs = socket.socketpair()
         assert self._orders is not None
         birth = msgspec.json.encode(Birth.of(browser, with_browser=with_browser))
@@ -171,7 +202,7 @@ class Births:
             raise
         finally:
             theirs.close()
-        return NodeProcess(browser, pid, pidfd, ours, with_browser=with_browser)
+        return OwnNode(browser, pid, pidfd, ours, with_browser=with_browser)
 
 
 async def _await_birth(orders: socket.socket) -> tuple[int, int]:

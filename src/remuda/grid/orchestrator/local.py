@@ -17,8 +17,8 @@ from remuda.grid.browsers import Browser, survey_browsers
 from remuda.grid.capabilities import Capabilities, Offer, first_match
 from remuda.grid.node.payload import herd_args, is_plain
 from remuda.grid.node.recording import Recording
-from remuda.grid.orchestrator.births import Births, NodeProcess
-from remuda.grid.orchestrator.provisioner import OnGone
+from remuda.grid.orchestrator.births import Births, NodeProcess, OwnNode
+from remuda.grid.orchestrator.provisioner import Note, OnGone
 
 log = get_logger(__name__)
 
@@ -38,7 +38,7 @@ def choose(wanted: list[Capabilities], browsers: Sequence[Browser]) -> tuple[Cap
     return None if match is None else (match[0], by_offer[match[1]])
 
 
-def pick(warm: Iterable[NodeProcess], browser: Browser, *, plain: bool) -> NodeProcess | None:
+def pick(warm: Iterable[OwnNode], browser: Browser, *, plain: bool) -> OwnNode | None:
     """The warm node to use; one whose browser runs already only for a plain wish."""
     able = [
         node
@@ -48,7 +48,7 @@ def pick(warm: Iterable[NodeProcess], browser: Browser, *, plain: bool) -> NodeP
     return max(able, key=lambda node: node.with_browser, default=None)
 
 
-def next_to_warm(warm: Iterable[NodeProcess], *, browsers: int) -> bool | None:
+def next_to_warm(warm: Iterable[OwnNode], *, browsers: int) -> bool | None:
     """Whether the next node to warm gets a browser; None when all are there. Drivers are first: any wish
     can be granted with those, and they cost little."""
     has_browser = [node.with_browser for node in warm]
@@ -66,7 +66,7 @@ class LocalProvisioner:
         self._config = config
         self._births = Births(config, redis_url=redis_url)
         self._browsers: list[Browser] = []
-        self._warm: list[NodeProcess] = []
+        self._warm: list[OwnNode] = []
         self._nodes: set[NodeProcess] = set()
         self._is_refilling = False
         self._is_stopping = False
@@ -96,16 +96,18 @@ class LocalProvisioner:
 
     # Nodes
 
-    async def provision(self, session: SessionId, wanted: list[dict[str, Any]]) -> None:
+    async def provision(self, session: SessionId, wanted: list[dict[str, Any]], note: Note) -> None:
         match = choose(wanted, self._browsers)
         if match is None:
             raise DriverUnavailable("No browser of this machine satisfies the capabilities")
-        if not self._assign_warm(session, *match):
+        if not await self._assign_warm(session, *match, note):
             node = await self._bear(match[1], with_browser=False)
-            node.assign(session)
+            await self._assign(node, session, note)
         self._refill()
 
-    def _assign_warm(self, session: SessionId, wish: Capabilities, browser: Browser) -> bool:
+    async def _assign_warm(
+        self, session: SessionId, wish: Capabilities, browser: Browser, note: Note
+    ) -> bool:
         """Gives the session to a warm node, if there is one for it."""
         args = herd_args(self._config, browser, is_root=os.geteuid() == 0)
         plain = is_plain(wish, browser=browser, args=args, headless=self._config.headless)
@@ -116,9 +118,24 @@ class LocalProvisioner:
             self._warm.remove(node)
             # One that has died just now is no reason to fail: the next is tried.
             with suppress(DriverUnavailable):
-                node.assign(session)
+                await self._assign(node, session, note)
                 return True
         return False
+
+    async def _assign(self, node: OwnNode, session: SessionId, note: Note) -> None:
+        try:
+            await note(node.noted)
+        except BaseException:
+            self._warm.append(node)  # It has no session, and is as good as before.
+            raise
+        node.assign(session)
+
+    async def adopt(self, session: SessionId, noted: str) -> bool:
+        node = NodeProcess.find(session, noted)
+        if node is None:
+            return False
+        self._look_after(node)
+        return True
 
     def _refill(self) -> None:
         """Brings the warm nodes up to their number, in the background."""
@@ -149,14 +166,19 @@ class LocalProvisioner:
         """Waits until no client waits for its browser, though not for ever."""
         with suppress(TimeoutError):
             async with asyncio.timeout(REFILL_PATIENCE):
-                while starting := [node for node in self._nodes if node.is_starting]:
+                while starting := [
+                    node for node in self._nodes if isinstance(node, OwnNode) and node.is_starting
+                ]:
                     await starting[0].opened.wait()
 
-    async def _bear(self, browser: Browser, *, with_browser: bool) -> NodeProcess:
+    async def _bear(self, browser: Browser, *, with_browser: bool) -> OwnNode:
         node = await self._births.bear(browser, with_browser=with_browser)
+        self._look_after(node)
+        return node
+
+    def _look_after(self, node: NodeProcess) -> None:
         self._nodes.add(node)
         self._spawn(self._watch(node), f"watch node {node.pid}")
-        return node
 
     async def _watch(self, node: NodeProcess) -> None:
         await node.watch()

@@ -1,12 +1,14 @@
 """How nodes come into being. The orchestrator says what to start; a provisioner knows how."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
 from remuda.base.ids import SessionId
 from remuda.grid.capabilities import Offer
 
 OnGone = Callable[[SessionId], None]
+Note = Callable[[str], Awaitable[None]]
+"""Writes down how a session's node can be found again."""
 
 
 class Provisioner(Protocol):
@@ -18,8 +20,14 @@ class Provisioner(Protocol):
     async def start(self, on_gone: OnGone) -> list[Offer]:
         """Gets ready and says what it can start; calls back whenever a session's node is gone."""
 
-    async def provision(self, session: SessionId, wanted: list[dict[str, Any]]) -> None:
-        """Starts the session's node. What becomes of it, the node itself writes down."""
+    async def provision(self, session: SessionId, wanted: list[dict[str, Any]], note: Note) -> None:
+        """Starts the session's node. What becomes of it, the node itself writes down.
+
+        Noted before the node has the session: so a session without a note has no node, whoever crashes when.
+        """
+
+    async def adopt(self, session: SessionId, noted: str) -> bool:
+        """Looks after a node that an earlier life has started, as if it were its own; False if it is gone."""
 
     async def end(self, session: SessionId) -> None:
         """Makes sure that the session's node is gone, browser and all."""

@@ -2,8 +2,9 @@
 after its slots."""
 
 import asyncio
-import http.client
 import math
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ RETAIN_TTL = 604800
 RETRY_AFTER = 1.0
 LOOK_EVERY = 1.0
 PATIENCE = 10.0
+NODE_DIED = "The node died"
 
 
 def keep_id(file: Path) -> OrchestratorId:
@@ -70,6 +72,8 @@ class Orchestrator(Role):
             Beat(grid.ORCHESTRATOR_HEARTBEAT(orchestrator_id), HEARTBEAT_TTL, unix_seconds),
             Beat(grid.ORCHESTRATOR_RETAIN(orchestrator_id), RETAIN_TTL, unix_seconds),
         )
+        self._nodes = grid.ORCHESTRATOR_NODES(orchestrator_id)
+        self._adopted: set[SessionId] = set()
         self._tasks: set[asyncio.Task[None]] = set()
 
     # Its life
@@ -79,11 +83,13 @@ class Orchestrator(Role):
         # First of all: while these keys live, nobody purges what an earlier life has left us.
         await self._heart.start(*self._beats)
         await self._own.adjust()
-        await self._settle_old_sessions()
+        await self._adopt_nodes()
+        unstarted = await self._find_unstarted()
         await self._own.recycle()
         await self._register(offers)
-        for session in map(SessionId, await self._queue.taken()):
-            self._spawn(self._resume(session), f"resume {session}")
+        for session in unstarted:
+            resumed = self._provision(session, startable=(State.QUEUED, State.PENDING))
+            self._spawn(resumed, f"resume {session}")
 
     async def _register(self, offers: list[Offer]) -> None:
         own = self.orchestrator_id
@@ -113,6 +119,7 @@ class Orchestrator(Role):
         for task in list(self._tasks):
             task.cancel()
         await self._provisioner.stop()
+        await self._store.delete(self._nodes)
         await self._heart.stop(self._beats[0])
         await self._refuse_backlog()
         await self._own.recycle()
@@ -135,15 +142,18 @@ class Orchestrator(Role):
             if session is not None and is_uuid(session):
                 self._spawn(self._provision(SessionId(session)), f"provision {session}")
             elif session is not None:
-                log.error("backlog entry is no session", entry=session)
-                self._spawn(self._queue.done(session), f"set aside {session}")
+                self._spawn(self._set_aside(session), f"set aside {session}")
 
-    async def _provision(self, session: SessionId) -> None:
+    async def _set_aside(self, entry: str) -> None:
+        log.error("backlog entry is no session", entry=entry)
+        await self._queue.done(entry)
+
+    async def _provision(self, session: SessionId, *, startable: Sequence[State] = (State.QUEUED,)) -> None:
         """Starts the session's node. An entry that is taken up twice, or too late, starts none."""
         try:
             state = await self._sessions.state(session)
-            if state is State.QUEUED:
-                await self._start_node(session)
+            if state in startable:
+                await self._start_node(session, is_scheduled=state is State.PENDING)
             elif state in (State.TERMINATED, None):
                 await self._slots.release(session)
             await self._queue.done(session)
@@ -153,67 +163,93 @@ class Orchestrator(Role):
             log.error("session not started", session=session, reason=str(error), exc_info=True)
             await self._fail(session, f"The session cannot be started: {error}")
 
-    async def _resume(self, session: SessionId) -> None:
-        """Takes up what an earlier life of this orchestrator had taken but not finished."""
-        is_pending = await self._sessions.state(session) is State.PENDING
-        if is_pending and not await self._store.exists(grid.SESSION_HEARTBEAT_NODE(session)):
-            await self._fail(session, "The orchestrator restarted before it had started the node")
-        else:
-            await self._provision(session)
-
-    async def _start_node(self, session: SessionId) -> None:
+    async def _start_node(self, session: SessionId, *, is_scheduled: bool) -> None:
         wanted: list[dict[str, Any]] = await self._sessions.requested(session) or []
         trace = await self._sessions.trace(session)
         known = {"remuda.session.id": session, "remuda.orchestrator.id": self.orchestrator_id}
         with tracer.span("schedule node", trace, kind=Kind.CONSUMER, attributes=known):
-            await self._schedule(session, wanted)
+            # Scheduled before it is started: were it the other way round, a crash in between would start two.
+            if is_scheduled or await self._schedule(session):
+                await self._provisioner.provision(session, wanted, partial(self._note, session))
+                log.info("session placed", session=session)
+            else:
+                await self._slots.release(session)
 
-    async def _schedule(self, session: SessionId, wanted: list[dict[str, Any]]) -> None:
-        # Scheduled before it is started: were it the other way round, a crash in between would start two.
-        scheduled = await self._sessions.move(
-            session, State.PENDING, code="SCHED", orchestrator=self.orchestrator_id
-        )
-        if not scheduled:
-            await self._slots.release(session)
-            return
-        await self._provisioner.provision(session, wanted)
-        log.info("session placed", session=session)
+    async def _schedule(self, session: SessionId) -> bool:
+        own = self.orchestrator_id
+        return await self._sessions.move(session, State.PENDING, code="SCHED", orchestrator=own)
+
+    async def _note(self, session: SessionId, noted: str) -> None:
+        await self._store.hset(self._nodes, {session: noted})
 
     async def _fail(self, session: SessionId, message: str) -> None:
         try:
             await self._sessions.move(session, State.TERMINATED, code="STARTFAIL", message=message)
             await self._slots.release(session)
+            await self._store.hdel(self._nodes, session)
             await self._queue.done(session)
         except Unavailable as error:
             log.warning("failure not written down", session=session, reason=error.message)
 
     def _on_gone(self, session: SessionId) -> None:
-        self._spawn(self._settle(session, "The node died"), f"settle {session}")
+        after = self._lose_adopted(session) if session in self._adopted else self._settle(session, NODE_DIED)
+        self._spawn(after, f"settle {session}")
 
     async def _settle(self, session: SessionId, message: str) -> bool:
         """Ends a session whose node is gone; whether it still held its slot."""
         while True:
             try:
                 await self._sessions.move(session, State.TERMINATED, code="TERM", message=message)
-                return await self._slots.release(session) is not None
+                slot = await self._slots.release(session)
+                # A note that is left by a crash in between says of a node that is gone, and is found so.
+                await self._store.hdel(self._nodes, session)
+                return slot is not None
             except Unavailable:
                 await asyncio.sleep(RETRY_AFTER)
 
-    async def _settle_old_sessions(self) -> None:
-        """After a restart: ends the sessions whose node did not survive."""
-        holders = await self._store.hgetall(grid.ORCHESTRATOR_HOLDERS(self.orchestrator_id))
-        waiting = set(await self._queue.taken()) | set(
-            await self._store.lrange(grid.ORCHESTRATOR_BACKLOG(self.orchestrator_id))
-        )
-        for session in map(SessionId, holders.values()):
-            if session not in waiting and not await self._does_node_answer(session):
-                await self._settle(session, "The node did not survive a restart of its orchestrator")
+    # What an earlier life has left
 
-    async def _does_node_answer(self, session: SessionId) -> bool:
-        host, port = await self._store.hmget(grid.SESSION_UPSTREAM(session), "host", "port")
-        if host is None or port is None:
-            return False
-        return await asyncio.to_thread(_holds, host, int(port), session)
+    async def _adopt_nodes(self) -> None:
+        """Looks after the nodes that still run, and settles what those leave that do not."""
+        for entry, noted in (await self._store.hgetall(self._nodes)).items():
+            session = SessionId(entry)
+            if await self._provisioner.adopt(session, noted):
+                self._adopted.add(session)
+                log.info("node adopted", session=session)
+            else:
+                await self._lose_adopted(session)
+            await self._queue.done(session)
+
+    async def _lose_adopted(self, session: SessionId) -> None:
+        """Ends the session of a node that is gone; but if that never had the session, another is started."""
+        self._adopted.discard(session)
+        while True:
+            try:
+                is_pending = await self._sessions.state(session) is State.PENDING
+                has_booted = await self._store.exists(grid.SESSION_HEARTBEAT_NODE(session))
+                break
+            except Unavailable:
+                await asyncio.sleep(RETRY_AFTER)
+        if is_pending and not has_booted:
+            await self._provision(session, startable=(State.PENDING,))
+        else:
+            await self._settle(session, NODE_DIED)
+
+    async def _find_unstarted(self) -> list[SessionId]:
+        """Sessions that wait here for a node that nobody has started; what cannot be one is set aside."""
+        holders = await self._store.hgetall(grid.ORCHESTRATOR_HOLDERS(self.orchestrator_id))
+        noted = await self._store.hgetall(self._nodes)
+        # Those in the backlog are taken from there.
+        backlog = await self._store.lrange(grid.ORCHESTRATOR_BACKLOG(self.orchestrator_id))
+        unstarted = []
+        for entry in {*await self._queue.taken(), *holders.values()} - {*noted, *backlog}:
+            if not is_uuid(entry):
+                await self._set_aside(entry)
+            elif await self._sessions.state(SessionId(entry)) is State.ALIVE:
+                await self._settle(SessionId(entry), NODE_DIED)
+            else:
+                unstarted.append(SessionId(entry))
+        return unstarted
 
     # Slots
 
@@ -260,15 +296,3 @@ class Orchestrator(Role):
         task = asyncio.create_task(work, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-
-def _holds(host: str, port: int, session: SessionId) -> bool:
-    """Whether a node that holds this session listens there. Blocks."""
-    connection = http.client.HTTPConnection(host, port, timeout=2.0)
-    try:
-        connection.request("GET", "/status")
-        return session.encode() in connection.getresponse().read()
-    except (OSError, http.client.HTTPException):
-        return False
-    finally:
-        connection.close()
