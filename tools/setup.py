@@ -1,5 +1,5 @@
 """Makes this machine ready: `.venv` with the locked packages and Remuda itself, then the Debian packages
-of the groups named on the command line.
+of the groups named on the command line, and for the tests a client from npm.
 
 It runs before anything is installed, so it uses the standard library only; with nothing to do it takes
 a few milliseconds and touches nothing.
@@ -37,9 +37,13 @@ GROUPS: Mapping[str, Mapping[str, Sequence[str]]] = {
         "firefox-esr": ("firefox-esr", "firefox"),
         "xvfb": ("Xvfb",),
         "redis-tools": ("redis-server", "redis-check-rdb"),
+        "npm": ("npm",),
     },
     "bench": {"nginx": ("nginx",), "wrk": ("wrk",)},
 }
+
+# Where a group has packages of npm, locked; the node that runs them comes with Python's Playwright.
+NODE = {"tests": "tests/acceptance/node"}
 
 # pip's option -> the variable by which uv takes the same. uv reads no pip configuration by itself, and a
 # machine that reaches its packages through a mirror says so to pip.
@@ -63,6 +67,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise SetupError(f"no such group: {', '.join(unknown)}; there are {', '.join(GROUPS)}")
         ready_venv(ROOT)
         ready_packages(groups)
+        for group in groups:
+            if group in NODE:
+                ready_node(ROOT / NODE[group])
     except SetupError as error:
         print(f"setup: {error}", file=sys.stderr)
         return 1
@@ -163,6 +170,16 @@ def missing_packages(groups: Iterable[str]) -> list[str]:
         for package, commands in GROUPS[group].items()
         if not any(shutil.which(command) for command in commands)
     ]
+
+
+def ready_node(directory: Path) -> None:
+    """Install the locked packages of npm, unless they are there."""
+    lock, stamp = directory / "package-lock.json", directory / "node_modules/setup.stamp"
+    if stamp.exists() and stamp.read_bytes() == lock.read_bytes():
+        return
+    say(f"installing the packages of {directory.relative_to(ROOT)}/package-lock.json with npm")
+    run(["npm", "ci", "--prefix", directory, "--ignore-scripts", "--no-audit", "--no-fund"])
+    stamp.write_bytes(lock.read_bytes())
 
 
 def apt_install(packages: Sequence[str], *, purpose: str) -> None:

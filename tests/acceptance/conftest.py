@@ -11,6 +11,9 @@ from herds import Herd, running_herd
 from remuda.store import Store
 from remuda.store.census import Stranger, take_census
 
+# Playwright's first client of a browser waits for it to start, which takes long on a busy machine.
+PATIENT = {"REMUDA_PLAYWRIGHT_WAIT": "120"}
+
 
 @pytest.fixture(scope="session")
 def herd() -> Iterator[Herd]:
@@ -18,7 +21,7 @@ def herd() -> Iterator[Herd]:
     # Not pytest's directory: a socket's path has to be short.
     with (
         tempfile.TemporaryDirectory(prefix="herd-") as directory,
-        running_herd(Path(directory) / "data", "--slots", "2") as herd,
+        running_herd(Path(directory) / "data", "--slots", "2", environ=PATIENT) as herd,
     ):
         yield herd
         assert asyncio.run(_census(herd)) == []

@@ -125,7 +125,7 @@ def test_an_unconfigured_pip_leaves_uv_alone() -> None:
 def test_nothing_is_missing_where_every_command_is_there(only: Callable[..., None]) -> None:
     only(
         *("google-chrome", "chromedriver", "ffmpeg"),
-        *("chrome-headless-shell", "firefox", "Xvfb", "redis-check-rdb"),
+        *("chrome-headless-shell", "firefox", "Xvfb", "redis-check-rdb", "npm"),
     )
 
     assert setup.missing_packages(["browsers", "tests"]) == []
@@ -136,7 +136,7 @@ def test_what_is_missing_is_named_by_package(only: Callable[..., None]) -> None:
 
     assert setup.missing_packages(["browsers", "tests"]) == [
         *("chromium-driver", "ffmpeg"),
-        *("chromium-headless-shell", "firefox-esr", "xvfb", "redis-tools"),
+        *("chromium-headless-shell", "firefox-esr", "xvfb", "redis-tools", "npm"),
     ]
 
 
@@ -180,6 +180,23 @@ def test_without_apt_the_packages_are_still_named(only: Callable[..., None]) -> 
 
     with pytest.raises(setup.SetupError, match="chromium chromium-driver"):
         setup.ready_packages(["browsers"])
+
+
+def test_locked_packages_of_npm_are_installed_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, ran: list[str]
+) -> None:
+    monkeypatch.setattr(setup, "ROOT", tmp_path)
+    lock = tmp_path / "node/package-lock.json"
+    (tmp_path / "node/node_modules").mkdir(parents=True)
+    lock.write_text("{}")
+
+    for _ in range(2):
+        setup.ready_node(lock.parent)
+    assert [command.split(" --prefix")[0] for command in ran] == ["npm ci"]
+
+    lock.write_text('{"changed": true}')
+    setup.ready_node(lock.parent)
+    assert len(ran) == 2
 
 
 def test_a_failing_command_shows_what_it_printed(capsys: pytest.CaptureFixture[str]) -> None:
