@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager, suppress
 
 import pytest
 
+import servers
 from books import CHROMIUM, LIMITS, active, check_book, entry, register
 from remuda.base.errors import NoWorker, Unavailable
 from remuda.keyspace import playwright
@@ -136,3 +137,23 @@ async def test_a_connection_closed_while_it_is_renewed_does_not_stay_counted(sto
     await connections.finish()
 
     assert await check_book(store) == {"w1": 0}
+
+
+async def test_what_was_closed_while_redis_was_away_is_given_back_when_it_returns() -> None:
+    with servers.server("--appendonly", "yes") as server:
+        async with Store(server.url, timeout=0.2) as store:
+            await register(store, "w1")
+            connections = Connections(store, LIMITS)
+            place = await opened(connections)
+            server.kill()
+            connections.close(place)
+            await connections.finish()
+
+            server.start()
+            await eventually(lambda: store.is_connected)
+            assert await active(store) == {"chromium:w1": 1}
+            await connections.keep()
+            await connections.finish()
+
+            # Long before its lease is over.
+            assert await check_book(store) == {"w1": 0}

@@ -27,6 +27,7 @@ class Connections:
         self._pause = limits.lease / RENEWALS_PER_LEASE
         self._open: set[Place] = set()
         self._closing: set[asyncio.Task[None]] = set()
+        self._owed: set[Place] = set()
 
     def __len__(self) -> int:
         return len(self._open)
@@ -63,7 +64,8 @@ class Connections:
     async def _give_back(self, place: Place, *, has_failed: bool) -> None:
         try:
             await self._leases.give_back(place, has_failed=has_failed)
-        except Unavailable as error:  # Its lease is not renewed any more, and runs out.
+        except Unavailable as error:  # Should this gateway end before the next round, its lease runs out.
+            self._owed.add(place)
             log.warning("connection not given back", worker=place.worker, reason=error.message)
 
     async def finish(self) -> None:
@@ -87,7 +89,8 @@ class Connections:
         if adopted := await self._leases.renew(list(renewed)):
             log.info("connections counted again", connections=adopted)
         # What was closed meanwhile may have been given back first, and then counted again.
-        for place in renewed - self._open:
+        owed, self._owed = self._owed, set()
+        for place in owed | (renewed - self._open):
             self.close(place)
         await self._reaper.meet_strangers()
         for browser in Browser:
