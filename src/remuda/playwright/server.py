@@ -117,7 +117,9 @@ class BrowserServer:
             text = self._log.read_text(errors="replace")
         except OSError:
             return ""
-        lines = [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("at ")]
+        # Nor its URL: that is a secret.
+        noise = ("at ", "ws://")
+        lines = [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith(noise)]
         return next((line.strip() for line in lines if "Error" in line), lines[-1].strip() if lines else "")
 
     # What it serves

@@ -56,40 +56,36 @@ class Worker(Role):
     # Its life
 
     async def start(self) -> None:
-        launch = await asyncio.to_thread(self._prepare)
-        self._server = await self._start_server(launch)
-        self._ending = asyncio.create_task(self._server.ended(), name="end of the browser")
-        await check_up(self._server.endpoint, timeout=START_TIMEOUT)
-        self._registry = await self._register(self._server)
-        self._beating = asyncio.create_task(self._keep_beating(self._server, self._registry), name="beat")
+        # Server and entry are kept before they are used: a start that is given up half-way leaves nothing.
+        self._server = server = self._make_server(await asyncio.to_thread(self._prepare))
+        await server.start(timeout=START_TIMEOUT)
+        self._ending = asyncio.create_task(server.ended(), name="end of the browser")
+        await check_up(server.endpoint, timeout=START_TIMEOUT)
+        self._registry = registry = self._make_entry(server)
+        await registry.register()
+        log.info("worker registered", worker=self.id, browser=self._browser)
+        self._beating = asyncio.create_task(self._keep_beating(server, registry), name="beat")
 
     def _prepare(self) -> Launch:
         # An earlier worker may have been killed in a way that left nobody to clear up after it.
         clear_orphans()
         return find_launch(self._browser, self._config)
 
-    async def _start_server(self, launch: Launch) -> BrowserServer:
+    def _make_server(self, launch: Launch) -> BrowserServer:
         config = self._config
         is_public = bool(config.playwright_host) and not is_loopback(config.playwright_host)
         host = EVERYWHERE if is_public else LOOPBACK
-        # Kept before it starts, so that a start that fails or is given up leaves nothing.
-        self._server = BrowserServer(launch, host=host, port=config.playwright_port)
-        await self._server.start(timeout=START_TIMEOUT)
-        return self._server
+        return BrowserServer(launch, host=host, port=config.playwright_port)
 
-    async def _register(self, server: BrowserServer) -> Registry:
+    def _make_entry(self, server: BrowserServer) -> Registry:
+        """What it says of itself to the fleet."""
         config = self._config
         endpoint = with_host(server.endpoint, config.playwright_host or LOOPBACK)
         parts = urlsplit(endpoint)
         self.address = host_port(parts.hostname or LOOPBACK, parts.port or 0)
         version = ".".join(playwright_version().split(".")[:2])
         entry = model.Worker(self._browser, WorkerId(self.id), endpoint, version)
-        registry = Registry(
-            self._store, entry, key_ttl=config.playwright_key_ttl, lease=config.playwright_lease
-        )
-        await registry.register()
-        log.info("worker registered", worker=self.id, browser=self._browser, version=version)
-        return registry
+        return Registry(self._store, entry, key_ttl=config.playwright_key_ttl, lease=config.playwright_lease)
 
     async def serve(self) -> None:
         assert self._beating is not None
@@ -97,7 +93,8 @@ class Worker(Role):
         await asyncio.wait([self._beating, self._ending], return_when=asyncio.FIRST_COMPLETED)
         if self._beating.done():
             self._beating.result()
-        raise DriverUnavailable(f"The browser has ended: {self._server.tail() if self._server else ''}")
+        complaint = self._server.tail() if self._server else ""
+        raise DriverUnavailable(f"The browser has ended by itself: {complaint or 'without a word'}")
 
     async def drain(self) -> None:
         """Takes no new connections and waits for those that it has, or for the end of the browser."""
