@@ -179,7 +179,7 @@ async def running_worker(
     """A worker that is registered, and gone afterwards."""
     running = RunningWorker(redis_url_of(store), directory, *args, environ=environ)
     try:
-        await eventually(lambda: running.has_ended or _is_registered(store), DEADLINE)
+        await eventually(lambda: running.has_ended or _serves(store), DEADLINE)
         assert not running.has_ended, running.log.read_text()
         yield running
     finally:
@@ -200,8 +200,9 @@ async def entries(store: Store) -> dict[str, dict[str, str]]:
     return {key: await store.send("HGETALL", key) for key in keys}
 
 
-async def _is_registered(store: Store) -> bool:
-    return bool(await entries(store))
+async def _serves(store: Store) -> bool:
+    # The role's record is the last that a start writes: from then on it can do without Redis.
+    return bool(await entries(store)) and bool(await store.send("KEYS", "remuda:role:*"))
 
 
 async def only_entry(store: Store) -> dict[str, str]:
