@@ -9,6 +9,7 @@ from remuda.base.ids import SessionId
 from remuda.fleet.relay import Address, Forward, Request
 from remuda.fleet.relay.head import read_head
 from remuda.gateway.door import Door
+from remuda.gateway.journal import MAX_NOTES
 from remuda.storage.model import StorageId
 
 ID = "2f1c5a34-7d5e-4c41-9b53-0d8f3a1e6c77"
@@ -104,3 +105,33 @@ def test_a_foreign_page_may_not_change_an_artifact() -> None:
 
     with pytest.raises(Forbidden):
         Door(Places()).route(request(line, "Origin: http://evil.example"))
+
+
+async def test_a_node_that_refused_is_noted_in_its_sessions_log() -> None:
+    door = Door(Places())
+    for target in (f"/session/{ID}/url", f"/wd/hub/session/{ID}/url", "/status"):
+        asked = request(f"GET {target}")
+        asked.refused = NODE
+        planned = door.route(asked)
+        if isinstance(planned, Awaitable):
+            with pytest.raises(SessionLost):
+                await planned
+
+    assert door.journal.take() == {(ID, "NLOST"): 2}
+
+
+def test_a_client_that_left_is_noted_in_its_sessions_log() -> None:
+    door = Door(Places())
+    for target, status in ((f"/session/{ID}/url", 499), (f"/session/{ID}", 200), ("/session", 499)):
+        door.counters.request_finished(request(f"POST {target}"), status, 1, 1)
+
+    assert door.journal.take() == {(ID, "CLOST"): 1}
+
+
+def test_only_so_many_notes_are_kept() -> None:
+    door = Door(Places())
+    for number in range(MAX_NOTES + 10):
+        asked = request(f"GET /session/2f1c5a34-7d5e-4c41-9b53-{number:012x}/url")
+        door.counters.request_finished(asked, 499, 1, 1)
+
+    assert len(door.journal.take()) == MAX_NOTES

@@ -1,8 +1,9 @@
 """What went through the door, in plain ints (0.06 µs each); somebody else brings them to Redis."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
-from remuda.fleet.relay import Request
+from remuda.fleet.relay import CLIENT_LEFT, Request
 
 # A client can make methods up, and each would be a key in Redis; the others are counted together.
 METHODS = frozenset(("GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS", "PATCH"))
@@ -20,7 +21,8 @@ class Counts(NamedTuple):
 class Counters:
     """Counts as an observer of the relay."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_left: Callable[[Request], None] = lambda request: None) -> None:
+        self._on_left = on_left
         self.in_flight = 0
         # Not a Counter, which takes three times as long to count one.
         self._requests: dict[tuple[str, int], int] = {}
@@ -37,6 +39,8 @@ class Counters:
         self._requests[key] = self._requests.get(key, 0) + 1
         self._bytes_in += bytes_in
         self._bytes_out += bytes_out
+        if status == CLIENT_LEFT:
+            self._on_left(request)
 
     def request_refused(self, status: int, bytes_in: int, bytes_out: int) -> None:
         self._requests[OTHER, status] = self._requests.get((OTHER, status), 0) + 1

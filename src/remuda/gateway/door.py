@@ -6,6 +6,7 @@ from remuda.fleet.relay import Address, Forward, Limits, Plan, Relay, Request, R
 from remuda.gateway.counters import Counters
 from remuda.gateway.directory import Directory
 from remuda.gateway.faces import render_error
+from remuda.gateway.journal import Journal
 from remuda.gateway.origin import OriginRule
 from remuda.gateway.routes import Kind, Route, find_route, is_for_any_page
 
@@ -22,7 +23,8 @@ class Door:
         counters: Counters | None = None,
         limits: Limits | None = None,
     ) -> None:
-        self.counters = counters or Counters()
+        self.journal = Journal()
+        self.counters = counters or Counters(self.journal.client_lost)
         self.relay = Relay(self.route, render_error, observer=self.counters, limits=limits)
         self._directory = directory
         # Those that find a way of their own to who serves them.
@@ -33,6 +35,7 @@ class Door:
         """Where the request goes; awaitable only when somebody has to be looked up."""
         if request.refused is not None:
             self._directory.forget(request.refused)
+            self.journal.node_lost(request)
         # A client sends the same few heads again and again: 0.1 µs instead of 3.
         route: Route = request.head.memo.get(self) or self._judge(request)
         if route.session is not None:

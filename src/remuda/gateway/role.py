@@ -10,12 +10,12 @@ from remuda.base.log import get_logger
 from remuda.fleet.relay import Address, Router
 from remuda.fleet.role import Role
 from remuda.gateway.cdp import Cdp
-from remuda.gateway.counters import Counters
 from remuda.gateway.door import Door
 from remuda.gateway.listener import BACKLOG, listen
 from remuda.gateway.lookup import RedisDirectory
 from remuda.gateway.origin import OriginRule
 from remuda.gateway.routes import Kind
+from remuda.grid.sessions import Sessions
 from remuda.keyspace import metrics
 from remuda.playwright.proxy import Proxy
 from remuda.store import Store
@@ -38,13 +38,14 @@ class Gateway(Role):
         self._config = config
         self._listener = listener
         self._directory = RedisDirectory(store)
-        self._counters = Counters()
         origins = [origin.strip() for origin in config.allow_origins.split(",") if origin.strip()]
         rule = OriginRule(origins, is_bound_to_loopback=is_loopback(config.host))
         self._cdp = Cdp(self._directory)
         self._playwright = Proxy(store, config)
         rooms: dict[Kind, Router] = {Kind.CDP: self._cdp.route, Kind.PLAYWRIGHT: self._playwright.route}
-        self._door = Door(self._directory, rooms=rooms, origins=rule, counters=self._counters)
+        self._door = Door(self._directory, rooms=rooms, origins=rule)
+        self._counters = self._door.counters
+        self._sessions = Sessions(store)
         self._server: asyncio.Server | None = None
 
     async def start(self) -> None:
@@ -83,6 +84,7 @@ class Gateway(Role):
         while True:
             await asyncio.sleep(FLUSH_EVERY)
             await self._flush()
+            await self._door.journal.write(self._sessions)
 
     async def _flush(self) -> None:
         """Adds what was counted to the documented keys; what cannot be delivered comes with the next."""

@@ -72,6 +72,12 @@ def _find_other(target: str, *, is_playwright: bool) -> Route:
     return Route(Kind.STORAGE, storage=StorageId(storage[1])) if storage else _API
 
 
+def session_of(target: str) -> SessionId | None:
+    """The session that a command is for; None when it is for none."""
+    command = _command(target)
+    return SessionId(command[2]) if command else None
+
+
 def is_for_any_page(method: str, target: str) -> bool:
     """Whether any web page may ask for this: players of artifacts are embedded elsewhere.
 

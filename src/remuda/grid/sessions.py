@@ -53,8 +53,8 @@ _MOVE = load_script(
     ],
 )
 
-# A HALT ends every node, and a session outlives its recording.
-_NO_CAUSE = ("HALT", "RFAILURE")
+# A HALT ends every node, a session outlives its recording, and the proxy writes later than it sees.
+_NO_CAUSE = ("HALT", "RFAILURE", "CLOST", "NLOST")
 
 
 def session_topic(session: SessionId) -> str:

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 COMPONENTS = ("node", "orchestrator", "manager", "proxy")
-"""Who may write to a session's log. The proxy may, but the document gives it no code of its own."""
+"""Who may write to a session's log. The document names the proxy among them, without a code of its own: those
+that it has here are Remuda's."""
 
 LEVELS = ("info", "warn", "fail")
 
@@ -46,6 +47,8 @@ LOG_CODES = (
     LogCode("manager", "fail", "QTIMEOUT", "timed out waiting in queue"),
     LogCode("manager", "fail", "OTIMEOUT", "timed out waiting for orchestrator to schedule node"),
     LogCode("manager", "fail", "NTIMEOUT", "timed out waiting for node to become responsive"),
+    LogCode("proxy", "warn", "CLOST", "client left before it had the answer to a command"),
+    LogCode("proxy", "warn", "NLOST", "node did not take a command"),
 )
 
 BY_CODE: Mapping[str, LogCode] = {entry.code: entry for entry in LOG_CODES}

@@ -9,6 +9,7 @@ upstream after the other.
 from remuda.fleet.relay.address import Address
 from remuda.fleet.relay.ask import ask
 from remuda.fleet.relay.errors import BodyTooLarge, HeadTooLarge, MalformedRequest, RequestTimeout
+from remuda.fleet.relay.exchange import CLIENT_LEFT
 from remuda.fleet.relay.head import Request
 from remuda.fleet.relay.plan import (
     Answer,
@@ -26,6 +27,7 @@ from remuda.fleet.relay.plan import (
 from remuda.fleet.relay.relay import Relay
 
 __all__ = [
+    "CLIENT_LEFT",
     "Address",
     "Answer",
     "BodyTooLarge",
