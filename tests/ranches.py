@@ -149,6 +149,11 @@ class Client:
         async with self._http.request(method, path, json=body) as response:
             return Reply(response.status, (await response.json())["value"])
 
+    @asynccontextmanager
+    async def websocket(self, path: str) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
+        async with self._http.ws_connect(path) as socket:
+            yield socket
+
     async def ask(self, **capabilities: Any) -> Reply:
         return await self.call("POST", "/session", {"capabilities": {"alwaysMatch": capabilities}})
 

@@ -152,6 +152,20 @@ async def test_a_killed_driver_ends_the_session_and_takes_the_browser_with_it(
     assert (await assert_ended(store, client, session, was))[-3:] == ["DFAILURE", "TERM", "HALT"]
 
 
+@pytest.mark.parametrize("name", OTHERS)
+async def test_a_browser_that_crashes_ends_its_session(
+    store: Store, client: Client, ranch: Ranch, name: str
+) -> None:
+    session = await client.open(name)
+    node = await node_of(store, session, ranch)
+    was = family(node)
+
+    (browser,) = driver_of(node, name).children()
+    browser.kill()
+
+    assert (await assert_ended(store, client, session, was))[-3:] == ["DFAILURE", "TERM", "HALT"]
+
+
 def driver_of(node: psutil.Process, name: str) -> psutil.Process:
     # The kernel keeps the first 15 characters of a name.
     driver = FOUND[name].driver.name[:15]

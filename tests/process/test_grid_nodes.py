@@ -3,7 +3,7 @@
 import asyncio
 import json
 import signal
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any
 
 import psutil
@@ -241,6 +241,30 @@ async def test_a_driver_or_browser_that_dies_ends_its_session(
 
     codes = await assert_ended(store, client, session, was)
     assert codes[-3:] == NODES_ENDS
+
+
+async def close_by_driver(client: Client, session: SessionId) -> None:
+    command = {"cmd": "Browser.close", "params": {}}
+    await client.call("POST", f"/session/{session}/goog/cdp/execute", command)
+
+
+async def close_by_devtools(client: Client, session: SessionId) -> None:
+    async with client.websocket(f"/session/{session}/se/cdp") as socket:
+        await socket.send_json({"id": 1, "method": "Browser.close"})
+        await socket.receive()
+
+
+@pytest.mark.parametrize("close", [close_by_driver, close_by_devtools])
+async def test_a_browser_that_is_told_to_close_has_not_failed(
+    store: Store, client: Client, ranch: Ranch, close: Callable[[Client, SessionId], Awaitable[None]]
+) -> None:
+    session = await client.open()
+    was = family(await node_of(store, session, ranch))
+
+    await close(client, session)
+
+    codes = await assert_ended(store, client, session, was)
+    assert codes[-2:] == ["CLOSED", "HALT"]
 
 
 async def test_a_warm_node_whose_driver_dies_is_replaced(store: Store, client: Client, ranch: Ranch) -> None:

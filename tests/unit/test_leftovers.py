@@ -48,19 +48,31 @@ def test_a_holders_name_tells_its_process_and_is_used_once() -> None:
 
 
 def test_a_holders_name_is_short_enough_for_a_socket_below_it() -> None:
-    assert len(holder_name()) < 40
+    assert len(holder_name()) < 32
 
 
 def test_the_directory_of_a_node_that_is_no_more_goes_away(temporary: Path, dead_pid: int) -> None:
-    (temporary / f"remuda-{dead_pid}-0a1b2c3d" / "profile").mkdir(parents=True)
+    (temporary / f"remuda-{dead_pid}-5c2e-0a1b" / "profile").mkdir(parents=True)
 
     clear_orphans()
 
     assert list(temporary.iterdir()) == []
 
 
+def test_a_node_whose_pid_another_process_has_now_is_no_more(temporary: Path) -> None:
+    name = f"remuda-{os.getpid()}-0-0a1b"
+    (temporary / name).mkdir()
+
+    with sleeper(name) as orphan:
+        clear_orphans()
+
+        assert not psutil.pid_exists(orphan.pid)
+    assert list(temporary.iterdir()) == []
+
+
 def test_a_node_that_nobody_has_buried_yet_is_no_more(temporary: Path, zombie_pid: int) -> None:
-    (temporary / f"remuda-{zombie_pid}-0a1b2c3d").mkdir()
+    ticks = Path(f"/proc/{zombie_pid}/stat").read_text().rpartition(")")[2].split()[19]
+    (temporary / f"remuda-{zombie_pid}-{int(ticks):x}-0a1b").mkdir()
 
     clear_orphans()
 
@@ -68,7 +80,8 @@ def test_a_node_that_nobody_has_buried_yet_is_no_more(temporary: Path, zombie_pi
 
 
 def test_what_is_not_a_dead_nodes_stays(temporary: Path, dead_pid: int) -> None:
-    kept = {holder_name(), "remuda-test-x1", f"remuda-{dead_pid}", f"x-remuda-{dead_pid}-1", "remuda-1x-abc"}
+    strangers = {f"remuda-{dead_pid}", f"x-remuda-{dead_pid}-1-2", "remuda-1x-abc-def"}
+    kept = {holder_name(), "remuda-test-x1"} | strangers
     for name in kept:
         (temporary / name).mkdir()
 
@@ -79,7 +92,7 @@ def test_what_is_not_a_dead_nodes_stays(temporary: Path, dead_pid: int) -> None:
 
 @pytest.mark.usefixtures("temporary")
 def test_the_processes_of_a_node_that_is_no_more_are_killed_and_no_others(dead_pid: int) -> None:
-    with sleeper(f"remuda-{dead_pid}-0a1b2c3d") as orphan, sleeper(holder_name()) as kept:
+    with sleeper(f"remuda-{dead_pid}-5c2e-0a1b") as orphan, sleeper(holder_name()) as kept:
         clear_orphans()
 
         assert not psutil.pid_exists(orphan.pid)

@@ -2,8 +2,10 @@
 
 import asyncio
 import ctypes
+import fcntl
 import os
 import signal
+import struct
 import subprocess
 import sys
 import time
@@ -15,6 +17,10 @@ import psutil
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
+# linux/pidfd.h: struct pidfd_info begins with a mask, and ends (version 0) with the exit code.
+_PIDFD_INFO = struct.Struct("=Q52xi")
+_PIDFD_INFO_EXIT = 1 << 3
+_PIDFD_GET_INFO = (3 << 30) | (_PIDFD_INFO.size << 16) | (0xFF << 8) | 11
 # Loaded before any fork: between fork and exec nothing may import or allocate much.
 _libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
 
@@ -90,6 +96,57 @@ async def until_readable(descriptor: int) -> None:
         await readable.wait()
     finally:
         loop.remove_reader(descriptor)
+
+
+def exit_status(pid: int, pidfd: int) -> int | None:
+    """How a process has ended that is not our child, as `subprocess` tells it: 0 is well, a negative number
+    is a signal. None when nobody knows any more."""
+    status = _status_of_zombie(pid)
+    if status is None:
+        status = _status_by_kernel(pidfd)
+    return None if status is None else os.waitstatus_to_exitcode(status)
+
+
+def _status_of_zombie(pid: int) -> int | None:
+    """Until its parent buries it, proc(5) has the status, as the last field."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return int(fields[-1]) if fields[0] == "Z" else None
+
+
+def _status_by_kernel(pidfd: int) -> int | None:
+    """After that, only Linux 6.15 and later remember: ioctl PIDFD_GET_INFO with PIDFD_INFO_EXIT."""
+    info = bytearray(_PIDFD_INFO.size)
+    _PIDFD_INFO.pack_into(info, 0, _PIDFD_INFO_EXIT, 0)
+    try:
+        fcntl.ioctl(pidfd, _PIDFD_GET_INFO, info)
+    except OSError:
+        return None
+    mask, status = _PIDFD_INFO.unpack(info)
+    return status if mask & _PIDFD_INFO_EXIT else None
+
+
+def birth_of(pid: int) -> str | None:
+    """When a running process was born, in a form to compare: its pid may be given to another later. None when
+    there is none, or it has ended and is only not buried yet."""
+    if sys.platform != "linux":
+        return _birth_by_clock(pid)
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    # proc(5), fields 3 and 22: the state, and ticks since boot, which setting the clock does not change.
+    return None if fields[0] in "ZX" else f"{int(fields[19]):x}"
+
+
+def _birth_by_clock(pid: int) -> str | None:
+    try:
+        process = psutil.Process(pid)
+        return None if process.status() == psutil.STATUS_ZOMBIE else f"{int(process.create_time() * 100):x}"
+    except psutil.NoSuchProcess:
+        return None
 
 
 async def until_exit(process: subprocess.Popen[bytes]) -> int:

@@ -1,7 +1,7 @@
 """What outlives the process that held a browser. A killed driver orphans its browser and its files; but
 everything that a holder, a node or a worker, starts carries the holder's name in its environment, and the
-name tells the holder's process, so anybody can find it and clear it away. All of this blocks: call
-it in a thread.
+name tells the holder's process and when that was born, so anybody can find it and clear it away. All of this
+blocks: call it in a thread.
 """
 
 import os
@@ -13,14 +13,15 @@ from pathlib import Path
 import psutil
 
 from remuda.base.ids import new_id
+from remuda.base.processes import birth_of
 
 MARK = "REMUDA_HOLDER"
-_NAME = re.compile(r"remuda-(\d+)-\w+")
+_NAME = re.compile(r"remuda-(\d+)-([0-9a-f]+)-[0-9a-f]+")
 
 
 def holder_name() -> str:
     """A name for the holder of a browser that this process is, and for the directory of its files."""
-    return f"remuda-{os.getpid()}-{new_id()[:8]}"
+    return f"remuda-{os.getpid()}-{birth_of(os.getpid())}-{new_id()[:4]}"
 
 
 def clear_orphans() -> int:
@@ -34,15 +35,9 @@ def clear_orphans() -> int:
 
 def _is_orphaned(name: str) -> bool:
     match = _NAME.fullmatch(name)
-    return match is not None and not _is_running(int(match[1]))
-
-
-def _is_running(pid: int) -> bool:
-    try:
-        # A holder is dead as soon as it has ended, even if its parent has not buried it yet, or never will.
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
+    # A holder is dead as soon as it has ended, even if its parent has not buried it yet, or never will; and
+    # who was born at another moment only has its pid.
+    return match is not None and birth_of(int(match[1])) != match[2]
 
 
 def _kill_orphans() -> int:

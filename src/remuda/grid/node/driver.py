@@ -10,6 +10,7 @@ import socket
 import subprocess
 import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -22,6 +23,7 @@ from remuda.base.log import get_logger
 from remuda.base.processes import (
     adopt_orphans,
     die_with_parent,
+    exit_status,
     kill_descendants,
     until_exit,
     until_readable,
@@ -135,14 +137,32 @@ class Driver:
         assert self._process is not None
         return await until_exit(self._process)
 
-    async def browser_ended(self, pid: int) -> None:
-        """Waits until the browser has ended, which is a child of the driver's."""
+    def browser_pid(self, actual: Capabilities) -> int | None:
+        """The browser's process; None when it cannot be told from others."""
+        told: int | None = actual.get(self.browser.family.process_id)
+        return self._find_browser() if told is None else told
+
+    def _find_browser(self) -> int | None:
+        """The child of a driver that does not tell, as WebKit's, that runs the browser's program."""
+        assert self._process is not None
+        program = self.browser.binary.resolve()
+        found = []
+        with suppress(psutil.NoSuchProcess):
+            for child in psutil.Process(self._process.pid).children():
+                with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+                    if Path(child.exe()) == program:
+                        found.append(child.pid)
+        return found[0] if len(found) == 1 else None
+
+    async def browser_ended(self, pid: int) -> int | None:
+        """Waits until the browser, a child of the driver's, has ended; its exit status, if that is known."""
         try:
             pidfd = os.pidfd_open(pid)
         except ProcessLookupError:
-            return
+            return None
         try:
             await until_readable(pidfd)
+            return exit_status(pid, pidfd)
         finally:
             os.close(pidfd)
 
@@ -209,7 +229,7 @@ class Driver:
     async def open_early(self, request: Capabilities, *, timeout: float) -> None:
         """Starts a browser for a session to come."""
         self._early = await self._new_session(request, timeout=timeout)
-        pid = self._early[1].get(self.browser.family.process_id)
+        pid = self.browser_pid(self._early[1])
         if pid is not None:
             self._watch = asyncio.create_task(self._fall_with_browser(pid), name="watch early browser")
 

@@ -18,6 +18,14 @@ class Ending:
         return self.message or (BY_CODE[self.code].meaning if self.code else "somebody has ended it")
 
 
+def browser_ending(status: int | None) -> Ending:
+    """How a session ends whose browser has, with this exit status; None when that is not known."""
+    if status == 0:  # As when it is told to over CDP or BiDi, or its window is closed.
+        return Ending("CLOSED", "The browser was closed")
+    how = "" if status is None else f" with status {status}"
+    return Ending("DFAILURE", f"The browser has ended{how}", is_fault=True)
+
+
 class Fate:
     """A session's ending, open until somebody decides it."""
 

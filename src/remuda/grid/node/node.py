@@ -16,7 +16,7 @@ from remuda.grid.capabilities import Capabilities, Offer, first_match
 from remuda.grid.model import State
 from remuda.grid.node.commands import Commands
 from remuda.grid.node.driver import Driver
-from remuda.grid.node.ending import Ending, Fate
+from remuda.grid.node.ending import Ending, Fate, browser_ending
 from remuda.grid.node.files import Files
 from remuda.grid.node.idle import Idleness
 from remuda.grid.node.labelling import Labelling
@@ -162,7 +162,7 @@ class Node:
                 self._request(wanted), timeout=limit
             )
         self._devtools = _debugger_address(actual)
-        self._browser_pid = actual.get(self._browser.family.process_id)
+        self._browser_pid = self._driver.browser_pid(actual)
         await self._listen(inner_id, actual)
 
     def _heed(self, options: Options) -> None:
@@ -280,12 +280,12 @@ class Node:
         )
 
     async def _watch_browser(self) -> None:
-        if self._browser_pid is None:  # Only ChromeDriver tells.
+        if self._browser_pid is None:
             return
-        await self._driver.browser_ended(self._browser_pid)
+        status = await self._driver.browser_ended(self._browser_pid)
         # It also ends when its client closes the session or the last window, and then that is the reason.
         async with self._fate.closing:
-            self.end(Ending("DFAILURE", "The browser has ended", is_fault=True))
+            self.end(browser_ending(status))
 
     async def _watch_state(self) -> None:
         """Notices when somebody else has ended the session, such as a manager whose client left."""
