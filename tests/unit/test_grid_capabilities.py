@@ -197,3 +197,28 @@ def test_requests_are_of_one_class_when_the_same_offers_satisfy_them() -> None:
     assert class_of([{"browserName": "chrome", "browserVersion": "81"}]) != chrome
     assert class_of([{"browserName": "chrome"}, {"browserName": "firefox"}]) != chrome
     assert class_of([{}]) != chrome
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ([{"browserName": "chrome"}], [{"browserName": "Chromium"}]),
+        ([{}], [{"browserName": "", "browserVersion": "any", "platformName": "ANY"}]),
+        ([{"browserName": "any"}], [{"browserVersion": "stable"}]),
+        ([{"browserName": "chrome"}], [{"browserName": "chrome"}, {"browserName": "chromium"}]),
+        (
+            [{"browserName": "chrome"}, {"browserName": "firefox"}],
+            [{"browserName": "firefox"}, {"browserName": "chrome"}],
+        ),
+    ],
+)
+def test_however_it_is_written_the_same_wish_is_of_one_class(
+    one: list[Capabilities], other: list[Capabilities]
+) -> None:
+    assert class_of(one) == class_of(other)
+
+
+@pytest.mark.parametrize("name", ["any", "ANY", ""])
+def test_any_browser_is_matched_by_every_offer(name: str) -> None:
+    assert is_match({"browserName": name}, CHROME)
+    assert is_match({"browserName": name}, FIREFOX)

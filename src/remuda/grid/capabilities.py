@@ -31,7 +31,10 @@ _CHOICES: Mapping[str, Sequence[str]] = {
     "pageLoadStrategy": _PAGE_LOAD_STRATEGIES,
     "unhandledPromptBehavior": _PROMPT_BEHAVIORS,
 }
-_ANY_VERSION = ("", "any", "stable", "latest")
+ANY = "any"
+_ANY_VERSION = ("", ANY, "stable", "latest")
+# Clients name Chromium either way; its driver calls itself chrome.
+_ALIASES = {"chromium": "chrome"}
 _VERSION = re.compile(r"\d+(\.\d+)*")
 
 
@@ -100,10 +103,11 @@ def _merge(always: Capabilities, first: Capabilities) -> Capabilities:
 
 def is_match(wanted: Capabilities, offer: Offer) -> bool:
     """Whether the offer satisfies one capability set."""
+    wish = _wish(wanted)
     return (
-        _is_browser(wanted.get("browserName", ""), offer.browser)
-        and _is_version(wanted.get("browserVersion", ""), offer.version)
-        and wanted.get("platformName", "any").lower() in ("", "any", offer.platform.lower())
+        wish.browser in (ANY, offer.browser.lower())
+        and _is_version(wish.version, offer.version)
+        and wish.platform in (ANY, offer.platform.lower())
     )
 
 
@@ -135,19 +139,25 @@ def for_client(actual: Capabilities, *, session: str, front_door: str) -> Capabi
 
 def class_of(sets: Iterable[Capabilities]) -> str:
     """What requests have in common that the same offers satisfy: one waits for what the other waits for."""
-    names = ("browserName", "browserVersion", "platformName")
-    return " or ".join("/".join(wanted.get(name, "").lower() for name in names) for wanted in sets)
+    # In no order: a client's first choice decides which browser it gets, not whether a slot serves it.
+    return " or ".join(sorted({str(_wish(wanted)) for wanted in sets}))
 
 
-def _is_browser(wanted: str, offered: str) -> bool:
-    name = wanted.lower()
-    # Clients name Chromium either way; its driver calls itself chrome.
-    return name in ("", offered.lower()) or (name == "chromium" and offered == "chrome")
+def _wish(wanted: Capabilities) -> Offer:
+    """Which browser a capability set wants, in one form however it was written."""
+    browser = wanted.get("browserName", "").lower()
+    version = wanted.get("browserVersion", "")
+    platform = wanted.get("platformName", "").lower()
+    return Offer(
+        browser=_ALIASES.get(browser, browser) or ANY,
+        version=ANY if version.lower() in _ANY_VERSION else version,
+        platform=platform or ANY,
+    )
 
 
 def _is_version(wanted: str, offered: str) -> bool:
     """Whether the wanted version is the offered one or its beginning: `81` and `81.0` are, `8` is not."""
-    if wanted.lower() in _ANY_VERSION:
+    if wanted == ANY:
         return True
     if not _VERSION.fullmatch(wanted):
         return wanted == offered
