@@ -4,16 +4,13 @@ One that left properly is no longer in `orchestrators`, so those are also taken 
 has found. An orchestrator stays as long as a browser of it runs.
 """
 
-from collections import Counter
-from collections.abc import Iterable
-
-from remuda.base import clock
 from remuda.base.ids import OrchestratorId, SessionId, SlotId, is_uuid
-from remuda.fleet.scan import BATCH, Scan, work_on
+from remuda.fleet.scan import BATCH, Scan
 from remuda.grid.model import State
 from remuda.grid.sessions import Sessions
 from remuda.grid.slots import Slots
-from remuda.grid.sweeps.model import PATIENCE, Patience, Vitals
+from remuda.grid.sweeps.departed import DepartedSweep
+from remuda.grid.sweeps.model import PATIENCE, Vitals
 from remuda.grid.sweeps.sessions import survey
 from remuda.keyspace import grid
 from remuda.keyspace.key import ListName
@@ -28,49 +25,31 @@ _PURGE = load_script(
 MESSAGE = "Its orchestrator has been gone for too long"
 
 
-class OrchestratorSweep:
+class OrchestratorSweep(DepartedSweep):
     """Purges orchestrators that are gone for good."""
 
     keys = grid.ORCHESTRATOR_KEYS
 
     def __init__(self, store: Store, *, patience: float = PATIENCE) -> None:
-        self._store = store
+        super().__init__(store, grid.ORCHESTRATORS(), counted_as="orchestrators_purged", patience=patience)
         self._sessions = Sessions(store)
         self._slots = Slots(store)
-        self._patience = Patience(patience)
-        self._listed = Scan(store, grid.ORCHESTRATORS())
-        self._found: set[str] = set()
 
-    def find(self, ids: Iterable[str]) -> None:
-        """Has those looked at, too, who are in no set."""
-        self._found.update(ids)
-
-    async def sweep(self) -> Counter[str]:
-        """Purges every orchestrator that nobody retains."""
-        counts = Counter[str]()
-        async for batch in self._listed.batches():
-            self._found.update(batch)
-        counts["orchestrators_purged"] = await work_on(sorted(self._found), self._purge_if_gone)
-        self._patience.end_round()
-        return counts
-
-    async def _purge_if_gone(self, entry: str) -> bool:
-        self._found.discard(entry)
-        own = OrchestratorId(entry)
+    async def _is_alive(self, entry: str) -> bool:
         # 000: "If this key is not set, the orchestrator metadata can be purged". The beat is asked for as
         # well: 001 knows no `retain`, and its orchestrators have none.
-        if await self._store.exists(grid.ORCHESTRATOR_RETAIN(own), grid.ORCHESTRATOR_HEARTBEAT(own)):
-            return False
-        self._found.add(entry)
-        if not self._patience.is_over(own, now=clock.monotonic()) or not await self._settle_slots(own):
+        return bool(
+            await self._store.exists(grid.ORCHESTRATOR_RETAIN(entry), grid.ORCHESTRATOR_HEARTBEAT(entry))
+        )
+
+    async def _purge(self, entry: str) -> bool:
+        own = OrchestratorId(entry)
+        if not await self._settle_slots(own):
             return False
         await self._settle_queue(grid.ORCHESTRATOR_BACKLOG(own))
         await self._settle_queue(grid.ORCHESTRATOR_PENDING(own))
         keys = [*(key(own) for key in grid.ORCHESTRATOR_KEYS), grid.ORCHESTRATORS()]
-        if not await self._store.run(_PURGE, keys=keys, args=[own]):
-            return False
-        self._found.discard(entry)
-        return True
+        return bool(await self._store.run(_PURGE, keys=keys, args=[own]))
 
     async def _settle_slots(self, own: OrchestratorId) -> bool:
         """Ends the sessions that still hold its slots and has them give these back; False if a node runs."""

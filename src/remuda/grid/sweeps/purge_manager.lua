@@ -8,4 +8,6 @@
 if redis.call('EXISTS', KEYS[2]) == 1 then
   return 0
 end
-return math.max(redis.call('DEL', KEYS[1]), redis.call('SREM', KEYS[3], ARGV[1]))
+redis.call('DEL', KEYS[1])
+redis.call('SREM', KEYS[3], ARGV[1])
+return 1
