@@ -146,14 +146,13 @@ class Node:
 
     async def _open(self, span: Span) -> None:
         session = self._session
-        requested = self._sessions.requested(session)
         await self._sessions.boot(session, is_warm=self._was_warm)
         self._heart.keep(node_beat(session))
         with tracer.span("start driver", span.context):
             await self._warming
         await self._sessions.log(session, "DALIVE")
         limit = (await self._timeouts.read())["nodeStartup"]
-        wanted = self._match(await requested)
+        wanted = self._match(await self._sessions.requested(session))
         self._heed(read_options(wanted))
         if self._recording is not None:
             self._recorder = await self._recording.open(self._store, session, wanted, self._driver)
