@@ -9,6 +9,8 @@ import aiohttp
 import servers
 from asking import ask, send
 from remuda import __version__
+from remuda.base.hosts import this_machine
+from remuda.grid.capabilities import Offer
 from remuda.keyspace import grid
 from remuda.keyspace.key import ListName
 from remuda.store import Store
@@ -55,7 +57,12 @@ async def test_keda_is_answered(store: Store) -> None:
     (seen,) = node.pop("sessions")
     stereotypes = json.loads(node.pop("stereotypes"))
     assert node == {"id": "ranch", "status": "UP", "sessionCount": 1, "maxSession": 2, "slotCount": 2}
-    stereotype = {"browserName": "chrome", "browserVersion": CHROME.version, "platformName": "linux"}
+    stereotype = {
+        "browserName": "chrome",
+        "browserVersion": CHROME.version,
+        "platformName": "linux",
+        "se:downloadsEnabled": True,
+    }
     assert stereotypes == [{"slots": 2, "stereotype": stereotype}]
     assert seen["id"] == session
     assert json.loads(seen["capabilities"])["browserName"] == "chrome"
@@ -105,6 +112,15 @@ async def test_slots_count_once_for_each_browser_and_sessions_are_limited_by_all
         (each["stereotype"]["browserName"], each["slots"]) for each in json.loads(node["stereotypes"])
     ]
     assert browsers == [("chrome", 3), ("firefox", 3)]
+
+
+async def test_a_browser_that_keeps_no_downloads_does_not_say_so(store: Store) -> None:
+    webkit = Offer("MiniBrowser", "2.48.3", "linux")
+    async with running(orchestrator(store, "ranch", webkit)), visiting(store) as client:
+        data = await ask(client, "{ nodesInfo { nodes { stereotypes } } }")
+
+    ((stereotype,),) = (json.loads(each["stereotypes"]) for each in data["nodesInfo"]["nodes"])
+    assert "se:downloadsEnabled" not in stereotype["stereotype"]
 
 
 async def test_a_slots_stereotype_is_what_its_session_asked_for(store: Store) -> None:
@@ -255,7 +271,7 @@ async def test_grids_own_dashboard_is_answered(store: Store) -> None:
         "sessionQueueSize": 0,
         "version": __version__,
     }
-    assert node["osInfo"] == {"version": "", "name": "linux", "arch": ""}
+    assert node["osInfo"] == this_machine()
     assert seen["id"] == session
 
 

@@ -31,14 +31,17 @@ async def prepare(store: Store) -> SessionId:
     await rider.end(await rider.serve(browserName="chrome"), code="STIMEOUT")
     await rider.queue(browserName="firefox", **{"se:name": "waits"})
     await rider.schedule(browserName="chrome")
-    return await rider.serve(browserName="chrome")
+    session = await rider.serve(browserName="chrome")
+    await store.set(grid.SESSION_STORAGE(session), UNKNOWN)
+    return session
 
 
 @pytest.mark.parametrize("route", STRUCTURED, ids=lambda route: f"{route.method} {route.path}")
 async def test_an_answer_is_exactly_what_its_route_declares(store: Store, route: Route) -> None:
     async with running(orchestrator(store, slots=4)), visiting(store) as client:
         session = await prepare(store)
-        async with client.request(route.method, route.path.replace("{session}", session)) as response:
+        path = route.path.replace("{session}", session).replace("{name}", f"{session}.mp4")
+        async with client.request(route.method, path) as response:
             body = await response.read()
 
         assert response.status == 200

@@ -5,6 +5,7 @@ import pytest
 
 import servers
 from remuda import __version__
+from remuda.base.hosts import this_machine
 from remuda.keyspace import grid
 from remuda.store import Store
 from remuda.web.api import Api
@@ -12,6 +13,7 @@ from waiting import eventually
 from web_states import CHROME, Rider, get, orchestrator, running, serving, visiting
 
 STEREOTYPE = {"browserName": "chrome", "browserVersion": CHROME.version, "platformName": "linux"}
+SLOT = {**STEREOTYPE, "se:downloadsEnabled": True}
 NEVER = "1970-01-01T00:00:00Z"
 
 
@@ -37,7 +39,7 @@ async def test_status_of_a_herd_with_a_session(store: Store, path: str) -> None:
                         "id": "ranch",
                         "uri": uri,
                         "maxSessions": 2,
-                        "osInfo": {"arch": "", "name": "linux", "version": ""},
+                        "osInfo": this_machine(),
                         "heartbeatPeriod": 60000,
                         "availability": "UP",
                         "version": __version__,
@@ -50,16 +52,16 @@ async def test_status_of_a_herd_with_a_session(store: Store, path: str) -> None:
                                     "capabilities": {**STEREOTYPE, "se:name": "pay by card"},
                                     "sessionId": session,
                                     "start": started,
-                                    "stereotype": STEREOTYPE,
+                                    "stereotype": SLOT,
                                     "uri": uri,
                                 },
-                                "stereotype": STEREOTYPE,
+                                "stereotype": SLOT,
                             },
                             {
                                 "id": {"hostId": "ranch", "id": "ranch/2"},
                                 "lastStarted": NEVER,
                                 "session": None,
-                                "stereotype": STEREOTYPE,
+                                "stereotype": SLOT,
                             },
                         ],
                     }
@@ -100,6 +102,60 @@ async def test_a_host_that_is_none_is_not_repeated(store: Store) -> None:
             answer = await response.json()
 
         assert "evil" not in answer["value"]["nodes"][0]["uri"]
+
+
+async def test_a_platform_is_all_that_other_orchestrators_tell_of_their_machine(store: Store) -> None:
+    async with running(orchestrator(store)), visiting(store) as client:
+        await store.delete(grid.ORCHESTRATOR_MACHINE("ranch"))
+
+        _, answer = await get(client, "/status")
+
+        assert answer["value"]["nodes"][0]["osInfo"] == {"arch": "", "name": "linux", "version": ""}
+
+
+async def test_the_distributors_status_are_the_nodes_of_the_grids(store: Store) -> None:
+    async with running(orchestrator(store)), visiting(store) as client:
+        await Rider(store).serve(browserName="chrome")
+        _, whole = await get(client, "/status")
+
+        status, answer = await get(client, "/se/grid/distributor/status")
+
+        assert (status, answer) == (200, {"value": {"nodes": whole["value"]["nodes"]}})
+
+
+async def test_the_session_map_knows_a_session_until_it_ends(store: Store) -> None:
+    rider = Rider(store)
+    async with (
+        running(orchestrator(store)),
+        serving(Api(store)) as uri,
+        aiohttp.ClientSession(uri) as client,
+    ):
+        session = await rider.serve(browserName="chrome", **{"se:name": "pay by card"})
+        started = await store.hget(grid.SESSION_STATUS(session), "aliveAt")
+
+        status, answer = await get(client, f"/se/grid/session/{session}")
+        await rider.end(session)
+        lost = await get(client, f"/se/grid/session/{session}")
+
+        assert (status, answer["value"]) == (
+            200,
+            {
+                "capabilities": {**STEREOTYPE, "se:name": "pay by card"},
+                "sessionId": session,
+                "start": started,
+                "stereotype": SLOT,
+                "uri": uri,
+            },
+        )
+        assert (lost[0], lost[1]["value"]["error"]) == (404, "invalid session id")
+
+
+@pytest.mark.parametrize("name", ["nonsense", "00000000-0000-4000-8000-000000000000"])
+async def test_the_session_map_knows_no_session_that_never_was(store: Store, name: str) -> None:
+    async with visiting(store) as client:
+        status, answer = await get(client, f"/se/grid/session/{name}")
+
+        assert (status, answer["value"]["error"]) == (404, "invalid session id")
 
 
 async def test_the_queue_lists_sessions_that_wait_for_a_slot(store: Store) -> None:

@@ -1,6 +1,11 @@
-"""Host names and addresses: which of them mean this machine, and how they are written in a URL."""
+"""Host names and addresses: which of them mean this machine, how they are written in a URL, and what this
+machine is."""
 
 import ipaddress
+import platform
+
+# What Java, and with it Selenium Grid and its tools, call a processor.
+_ARCHITECTURES = {"x86_64": "amd64", "arm64": "aarch64"}
 
 
 def is_loopback(name: str) -> bool:
@@ -16,3 +21,13 @@ def is_loopback(name: str) -> bool:
 def host_port(host: str, port: int) -> str:
     """`host:port` as URLs have it, an IPv6 address in brackets."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def this_machine() -> dict[str, str]:
+    """Processor, operating system and its version."""
+    arch = platform.machine()
+    return {
+        "arch": _ARCHITECTURES.get(arch, arch),
+        "name": platform.system(),
+        "version": platform.release(),
+    }

@@ -95,6 +95,11 @@ def read_options(wanted: Capabilities) -> Options:
     )
 
 
+def keeps_downloads(browser: str) -> bool:
+    """Whether sessions with this browser may ask for `se:downloadsEnabled`."""
+    return browser == "firefox" or browser.startswith("chrome")
+
+
 def labels_of(sets: Sequence[Capabilities]) -> Labels:
     """The labels of a request. Which set will match is not known yet, so the client's first word counts."""
     labels: Labels = {}

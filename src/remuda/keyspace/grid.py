@@ -320,6 +320,18 @@ ORCHESTRATOR_NODES = Key(
     lifetime=_EMPTIED,
     fields={"<session-id>": "what its provisioner knows it by: of a process its pid and its start in ticks"},
 )
+ORCHESTRATOR_MACHINE = Key(
+    "remuda:orchestrator:{orchestrator}:machine",
+    HashName,
+    meaning="The machine that it runs on, as Selenium Grid tells of one in `osInfo`",
+    writer="grid/orchestrator",
+    lifetime=_ORCHESTRATOR_PURGED,
+    fields={
+        "arch": "its processor, such as `amd64`",
+        "name": "its operating system, such as `Linux`",
+        "version": "the version of that",
+    },
+)
 
 ORCHESTRATOR_KEYS: tuple[Key[Any], ...] = (
     ORCHESTRATOR,
@@ -334,6 +346,7 @@ ORCHESTRATOR_KEYS: tuple[Key[Any], ...] = (
     ORCHESTRATOR_PENDING,
     ORCHESTRATOR_HOLDERS,
     ORCHESTRATOR_NODES,
+    ORCHESTRATOR_MACHINE,
 )
 """Every key of one orchestrator: what a purge deletes."""
 

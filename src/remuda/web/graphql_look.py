@@ -6,11 +6,12 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from remuda.grid.view import ActiveSessions, Browser, OrchestratorView, SessionView, orchestrators
+from remuda.grid.view import ActiveSessions, OrchestratorView, SessionView, orchestrators
 from remuda.grid.view.mask import mask
 from remuda.grid.view.sessions import MAX_CAPABILITIES
 from remuda.keyspace import grid
 from remuda.web.herd import Herd
+from remuda.web.stereotypes import named
 
 MAX_ACTIVE = 2000
 """Active sessions that a query gets to see, the oldest ones."""
@@ -68,16 +69,6 @@ class Look:
                 return None if text is None else mask(msgspec.json.decode(text))
             except msgspec.DecodeError:
                 return None
-
-
-def named(browser: Browser) -> dict[str, str]:
-    """A browser as capabilities; what may be anything is left out."""
-    capabilities = {
-        "browserName": browser.name,
-        "browserVersion": browser.version,
-        "platformName": browser.platform,
-    }
-    return {name: value for name, value in capabilities.items() if value}
 
 
 def to_json(value: Mapping[str, Any] | list[Any]) -> str:

@@ -9,6 +9,8 @@ import asyncio
 from datetime import UTC, datetime
 from typing import Any
 
+from msgspec import to_builtins
+
 from remuda import __version__
 from remuda.base import clock
 from remuda.base.errors import SessionLost
@@ -16,7 +18,8 @@ from remuda.base.ids import SlotId
 from remuda.grid.model import State
 from remuda.grid.slots import owner_of
 from remuda.grid.view import Browser, OrchestratorView, SessionView
-from remuda.web.graphql_look import Look, named, to_json
+from remuda.web.graphql_look import Look, to_json
+from remuda.web.stereotypes import named, stereotype
 
 _KINDS = {"browserName": str, "browserVersion": str, "platformName": str, "se:downloadsEnabled": bool}
 
@@ -74,7 +77,7 @@ class Selenium:
     def _node(self, orchestrator: OrchestratorView, sessions: dict[str, SessionView]) -> Answer:
         holders = (sessions.get(slot.session or "") for slot in orchestrator.slots)
         stereotypes = [
-            {"slots": len(orchestrator.slots), "stereotype": named(browser)}
+            {"slots": len(orchestrator.slots), "stereotype": stereotype(browser)}
             for browser in orchestrator.browsers
         ]
         return {
@@ -86,7 +89,7 @@ class Selenium:
             "sessionCount": orchestrator.held,
             "slotCount": _slot_count(orchestrator),
             "stereotypes": to_json(stereotypes),
-            "osInfo": {"arch": "", "name": orchestrator.platform, "version": ""},
+            "osInfo": to_builtins(orchestrator.machine),
             "sessions": [self._session(each) for each in holders if each is not None],
         }
 

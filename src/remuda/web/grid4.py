@@ -3,35 +3,27 @@ orchestrators, its slots are ours."""
 
 import asyncio
 import re
-from typing import Any
+from collections.abc import Sequence
 
 from msgspec import Struct
 from starlette.requests import Request
 
 from remuda import __version__
+from remuda.base.errors import SessionLost
 from remuda.base.ids import SessionId
 from remuda.base.log import get_logger
 from remuda.grid.model import State
 from remuda.grid.orchestrator.role import HEARTBEAT_TTL
 from remuda.grid.queue import positions
-from remuda.grid.view import Browser, OrchestratorView, SessionView, SlotView, orchestrators
+from remuda.grid.view import Browser, Machine, OrchestratorView, SessionView, SlotView, orchestrators
 from remuda.web.herd import Herd
+from remuda.web.stereotypes import Capabilities, named, stereotype
 
 log = get_logger(__name__)
 
 QUEUE_CLEARED = "Request queue was cleared"
 NEVER = "1970-01-01T00:00:00Z"
 _HOST = re.compile(r"[A-Za-z0-9.:\[\]-]{1,255}")
-
-Capabilities = dict[str, str]
-
-
-class OsInfo(Struct):
-    """Where a node's browsers run. Grid's fields; an orchestrator only knows the name."""
-
-    arch: str
-    name: str
-    version: str
 
 
 class SlotName(Struct, rename="camel"):
@@ -66,7 +58,7 @@ class GridNode(Struct, rename="camel"):
     id: str
     uri: str
     max_sessions: int
-    os_info: OsInfo
+    os_info: Machine
     heartbeat_period: int
     availability: str
     version: str
@@ -86,6 +78,24 @@ class GridStatusAnswer(Struct):
     """The answer to `/status`."""
 
     value: GridStatus
+
+
+class DistributorStatus(Struct):
+    """Where sessions can be had."""
+
+    nodes: list[GridNode]
+
+
+class DistributorAnswer(Struct):
+    """The answer to `/se/grid/distributor/status`."""
+
+    value: DistributorStatus
+
+
+class GridSessionAnswer(Struct):
+    """The answer to `/se/grid/session/{session}`."""
+
+    value: SlotSession
 
 
 class QueuedRequest(Struct, rename="camel"):
@@ -114,15 +124,25 @@ class ClearedAnswer(Struct):
 
 async def grid_status(herd: Herd, request: Request) -> GridStatusAnswer:
     """`GET /status`."""
-    active = await herd.view.active()
     found = await orchestrators(herd.store)
-    idle_ms = int((await herd.timeouts.read())["sessionTermination"] * 1000)
-    sessions = {session.id: session for session in active.sessions}
-    uri = front_door(request)
-    nodes = [_node(each, sessions, uri=uri, idle_ms=idle_ms) for each in found]
     ready = any(each.alive for each in found)
     message = "Selenium Grid ready." if ready else "Selenium Grid not ready."
-    return GridStatusAnswer(GridStatus(ready, message, nodes))
+    return GridStatusAnswer(GridStatus(ready, message, await _nodes(herd, request, found)))
+
+
+async def distributor_status(herd: Herd, request: Request) -> DistributorAnswer:
+    """`GET /se/grid/distributor/status`: the nodes of `/status`, and nothing else."""
+    nodes = await _nodes(herd, request, await orchestrators(herd.store))
+    return DistributorAnswer(DistributorStatus(nodes))
+
+
+async def grid_session(herd: Herd, request: Request) -> GridSessionAnswer:
+    """`GET /se/grid/session/{session}`; as Grid's session map, it knows sessions until they end."""
+    found = await herd.view.session(request.path_params["session"])
+    if found.state is State.TERMINATED:
+        raise SessionLost(f"Session {found.id} ended at {found.terminated_at}")
+    asked = next((named(each) for each in found.requested), {})
+    return GridSessionAnswer(_holder(found, uri=front_door(request), free=asked))
 
 
 async def grid_queue(herd: Herd, _request: Request) -> QueueAnswer:
@@ -130,7 +150,7 @@ async def grid_queue(herd: Herd, _request: Request) -> QueueAnswer:
     return QueueAnswer(
         [
             QueuedRequest(
-                capabilities=[_capabilities(each, session.name) for each in session.requested],
+                capabilities=[_called(each, session.name) for each in session.requested],
                 request_id=session.id,
                 position=session.position,
                 queued_at=session.queued_at,
@@ -162,22 +182,28 @@ def front_door(request: Request) -> str:
     return f"{scheme}://{host}"
 
 
+async def _nodes(herd: Herd, request: Request, found: Sequence[OrchestratorView]) -> list[GridNode]:
+    active = await herd.view.active()
+    idle_ms = int((await herd.timeouts.read())["sessionTermination"] * 1000)
+    sessions = {session.id: session for session in active.sessions}
+    return [_node(each, sessions, uri=front_door(request), idle_ms=idle_ms) for each in found]
+
+
 def _node(
     orchestrator: OrchestratorView, sessions: dict[str, SessionView], *, uri: str, idle_ms: int
 ) -> GridNode:
-    browsers = orchestrator.browsers
-    stereotype = _capabilities(browsers[0]) if browsers else {}
+    free = stereotype(orchestrator.browsers[0]) if orchestrator.browsers else {}
     return GridNode(
         id=orchestrator.id,
         uri=uri,
         max_sessions=len(orchestrator.slots),
-        os_info=OsInfo(arch="", name=orchestrator.platform, version=""),
+        os_info=orchestrator.machine,
         heartbeat_period=HEARTBEAT_TTL * 1000,
         availability="UP" if orchestrator.alive else "DOWN",
         version=__version__,
         session_timeout=idle_ms,
         slots=[
-            _slot(slot, orchestrator.id, session=sessions.get(slot.session or ""), uri=uri, free=stereotype)
+            _slot(slot, orchestrator.id, session=sessions.get(slot.session or ""), uri=uri, free=free)
             for slot in orchestrator.slots
         ],
     )
@@ -189,23 +215,19 @@ def _slot(
     name = SlotName(node, slot.id)
     if session is None:
         return GridSlot(name, NEVER, None, free)
-    stereotype = _capabilities(session.actual) if session.actual else free
-    start = session.alive_at or session.queued_at or NEVER
-    holder = SlotSession(
-        capabilities=_capabilities(session.actual or Browser("", "", ""), session.name),
+    holder = _holder(session, uri=uri, free=free)
+    return GridSlot(name, holder.start, holder, holder.stereotype)
+
+
+def _holder(session: SessionView, *, uri: str, free: Capabilities) -> SlotSession:
+    return SlotSession(
+        capabilities=_called(session.actual or Browser("", "", ""), session.name),
         session_id=session.id,
-        start=start,
-        stereotype=stereotype,
+        start=session.alive_at or session.queued_at or NEVER,
+        stereotype=stereotype(session.actual) if session.actual else free,
         uri=uri,
     )
-    return GridSlot(name, start, holder, stereotype)
 
 
-def _capabilities(browser: Browser, name: str = "") -> dict[str, Any]:
-    named = {
-        "browserName": browser.name,
-        "browserVersion": browser.version,
-        "platformName": browser.platform,
-        "se:name": name,
-    }
-    return {key: value for key, value in named.items() if value}
+def _called(browser: Browser, name: str) -> Capabilities:
+    return {**named(browser), "se:name": name} if name else named(browser)

@@ -5,10 +5,14 @@ from remuda.web import handlers
 from remuda.web.graphql import GraphqlQuery, get_graphql, post_graphql
 from remuda.web.grid4 import (
     ClearedAnswer,
+    DistributorAnswer,
+    GridSessionAnswer,
     GridStatusAnswer,
     QueueAnswer,
     clear_queue,
+    distributor_status,
     grid_queue,
+    grid_session,
     grid_status,
 )
 from remuda.web.handlers import (
@@ -96,6 +100,20 @@ ROUTES = (
     Route("GET", "/api/docs", "This description, for people", handlers.get_docs, HTML),
     Route("GET", "/status", "The herd in the shape of Selenium Grid 4", grid_status, GridStatusAnswer),
     Route("GET", "/wd/hub/status", "The same, for older clients", grid_status, GridStatusAnswer),
+    Route(
+        "GET",
+        "/se/grid/distributor/status",
+        "The nodes of that status alone",
+        distributor_status,
+        DistributorAnswer,
+    ),
+    Route(
+        "GET",
+        "/se/grid/session/{session}",
+        "A session, as Selenium Grid's session map has it",
+        grid_session,
+        GridSessionAnswer,
+    ),
     Route("GET", "/se/grid/newsessionqueue/queue", "Sessions that wait for a slot", grid_queue, QueueAnswer),
     Route(
         "DELETE",

@@ -16,6 +16,7 @@ from remuda.grid.capabilities import Capabilities
 from remuda.grid.node.downloads import Downloads
 from remuda.grid.node.outlet import Outlet
 from remuda.grid.node.uploads import MAX_BODY, Uploads
+from remuda.grid.options import keeps_downloads
 from remuda.grid.wire import answer_value
 
 ONE_FILE = "/se/files/"
@@ -93,11 +94,13 @@ class Files:
 
 def with_downloads(wanted: Capabilities, directory: Path, *, browser: str) -> Capabilities:
     """The capabilities with the browser's own words for where to download to, without asking."""
+    if not keeps_downloads(browser):
+        raise InvalidArgument(f"{browser} cannot keep downloads; leave 'se:downloadsEnabled' out")
     if browser == "firefox":
         capability = "moz:firefoxOptions"
         place: dict[str, Any] = {"browser.download.folderList": 2, "browser.download.dir": str(directory)}
         manner: dict[str, Any] = {"browser.download.always_ask_before_handling_new_types": False}
-    elif browser.startswith("chrome"):
+    else:
         capability = "goog:chromeOptions"
         place = {"download.default_directory": str(directory)}
         # One file after another, too.
@@ -105,8 +108,6 @@ def with_downloads(wanted: Capabilities, directory: Path, *, browser: str) -> Ca
             "download.prompt_for_download": False,
             "profile.default_content_setting_values.automatic_downloads": 1,
         }
-    else:
-        raise InvalidArgument(f"{browser} cannot keep downloads; leave 'se:downloadsEnabled' out")
     options = wanted.get(capability, {})
     prefs = options.get("prefs", {}) if isinstance(options, dict) else None
     if not isinstance(prefs, dict):

@@ -10,6 +10,7 @@ from typing import Any
 
 from remuda.base import clock
 from remuda.base.errors import RemudaError, Unavailable
+from remuda.base.hosts import this_machine
 from remuda.base.ids import OrchestratorId, SessionId, is_uuid, new_id
 from remuda.base.log import get_logger
 from remuda.fleet.liveness import Beat, Heart, unix_seconds
@@ -95,6 +96,7 @@ class Orchestrator(Role):
         own = self.orchestrator_id
         async with self._store.transaction() as transaction:
             transaction.hset(grid.ORCHESTRATOR(own), {"type": self._provisioner.kind})
+            transaction.hset(grid.ORCHESTRATOR_MACHINE(own), this_machine())
             transaction.set(grid.ORCHESTRATOR_PLATFORM_NAME(own), offers[0].platform)
             # Replaced, not added to: a browser that was removed must not be offered for ever.
             transaction.delete(grid.ORCHESTRATOR_BROWSERS(own))

@@ -100,6 +100,14 @@ class SlotView(Struct):
     session: str | None
 
 
+class Machine(Struct, frozen=True):
+    """A machine; what is not known of it is empty."""
+
+    arch: str = ""
+    name: str = ""
+    version: str = ""
+
+
 class OrchestratorView(Struct, kw_only=True):
     """An orchestrator, what it can start and who holds its slots.
 
@@ -111,6 +119,7 @@ class OrchestratorView(Struct, kw_only=True):
     type: str
     alive: bool
     platform: str
+    machine: Machine = Machine()
     browsers: list[Browser]
     slots: list[SlotView]
     available: int

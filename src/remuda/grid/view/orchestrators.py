@@ -4,7 +4,7 @@ from collections.abc import Awaitable
 from typing import Any
 
 from remuda.fleet.liveness import alive_among
-from remuda.grid.view.model import Browser, OrchestratorView, SlotState, SlotView
+from remuda.grid.view.model import Browser, Machine, OrchestratorView, SlotState, SlotView
 from remuda.keyspace import grid
 from remuda.store import Store
 
@@ -27,6 +27,7 @@ def _ask(store: Store, each: str) -> list[Awaitable[Any]]:
         store.hget(grid.ORCHESTRATOR(each), "type"),
         store.exists(grid.ORCHESTRATOR_HEARTBEAT(each)),
         store.get(grid.ORCHESTRATOR_PLATFORM_NAME(each)),
+        store.hmget(grid.ORCHESTRATOR_MACHINE(each), *Machine.__struct_fields__),
         store.smembers(grid.ORCHESTRATOR_BROWSERS(each)),
         store.smembers(grid.ORCHESTRATOR_SLOTS(each)),
         store.lrange(grid.ORCHESTRATOR_SLOTS_AVAILABLE(each)),
@@ -38,7 +39,7 @@ def _ask(store: Store, each: str) -> list[Awaitable[Any]]:
 
 
 def _orchestrator(each: str, replies: list[Any]) -> OrchestratorView:
-    kind, alive, platform, browsers, slots, available, reclaimed, holders, backlog, pending = replies
+    kind, alive, platform, machine, browsers, slots, available, reclaimed, holders, backlog, pending = replies
     free = dict.fromkeys(available, SlotState.AVAILABLE) | dict.fromkeys(reclaimed, SlotState.RECLAIMED)
     views = [_slot(slot, free, holders) for slot in sorted(slots, key=_number)]
     states = [view.state for view in views]
@@ -47,6 +48,7 @@ def _orchestrator(each: str, replies: list[Any]) -> OrchestratorView:
         type=kind or "",
         alive=bool(alive),
         platform=platform or "",
+        machine=_machine(*machine, platform=platform),
         browsers=[_browser(entry, platform or "") for entry in sorted(browsers)],
         slots=views,
         available=states.count(SlotState.AVAILABLE),
@@ -55,6 +57,11 @@ def _orchestrator(each: str, replies: list[Any]) -> OrchestratorView:
         backlog=backlog,
         pending=pending,
     )
+
+
+def _machine(arch: str | None, name: str | None, version: str | None, *, platform: str | None) -> Machine:
+    # WebGrid's own orchestrators say no more of it than the platform.
+    return Machine(arch or "", name or platform or "", version or "")
 
 
 def _browser(entry: str, platform: str) -> Browser:
