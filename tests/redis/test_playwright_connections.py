@@ -157,3 +157,33 @@ async def test_what_was_closed_while_redis_was_away_is_given_back_when_it_return
 
             # Long before its lease is over.
             assert await check_book(store) == {"w1": 0}
+
+
+@pytest.mark.parametrize(
+    "nonsense",
+    [
+        ("HSET", "cluster:active_connections", "chromium:x", "many"),
+        ("HSET", "cluster:lifetime_connections", "chromium:x", "many"),
+        ("SET", "worker:chromium:x", "available"),
+    ],
+)
+async def test_nonsense_in_redis_keeps_no_gateway_from_its_own_connections(
+    store: Store, nonsense: tuple[str, ...]
+) -> None:
+    await register(store, "w1")
+    connections = Connections(store, BRISK)
+    async with running(connections):
+        await opened(connections)
+        await store.send("HSET", "cluster:active_connections", "chromium:x", "0")
+        await store.send("HSET", "worker:chromium:x", "status", "available", "wsEndpoint", "ws://h:1/x")
+        await store.send("PEXPIRE", "worker:chromium:x", "60000")
+        await store.send("HSET", "worker:chromium:x", "lastHeartbeat", "99999999999")
+        await store.send(*nonsense)
+        key = playwright.PLAYWRIGHT_LEASES(CHROMIUM)
+        ((_, first),) = await store.send("ZRANGE", key, 0, -1, "WITHSCORES")
+
+        async def is_prolonged() -> bool:
+            leases = await store.send("ZRANGE", key, 0, -1, "WITHSCORES")
+            return bool(leases) and float(leases[0][1]) > float(first) + 2 * BRISK.lease
+
+        await eventually(is_prolonged)

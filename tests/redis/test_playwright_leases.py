@@ -233,6 +233,16 @@ async def test_only_the_share_may_be_out_at_the_same_time(store: Store) -> None:
     assert await store.exists(*commands) == 1
 
 
+async def test_a_dead_worker_at_its_limit_keeps_no_other_from_its_restart(store: Store) -> None:
+    await register(store, "w1", "w2")
+    await set_lifetime(store, w1=50, w2=51)
+    await store.delete(playwright.WORKER(CHROMIUM, "w2"))
+
+    await Leases(store, LIMITS).sweep(CHROMIUM)
+
+    assert await store.exists(COMMAND) == 1
+
+
 async def test_a_worker_that_waits_for_its_restart_still_serves(store: Store) -> None:
     await register(store, "w1", "w2")
     await set_lifetime(store, w1=50, w2=50)

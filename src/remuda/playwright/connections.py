@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Collection
 
-from remuda.base.errors import Unavailable
+from remuda.base.errors import RemudaError, Unavailable
 from remuda.base.ids import ConnectionId, WorkerId, new_id
 from remuda.base.log import get_logger
 from remuda.playwright.leases import Leases
@@ -80,6 +80,8 @@ class Connections:
                 await self.keep()
             except Unavailable as error:
                 log.warning("connections not renewed", open=len(self._open), reason=error.message)
+            except RemudaError as error:  # Others write to these keys too, and it may be nonsense.
+                log.error("book not kept", open=len(self._open), reason=error.message)
             await asyncio.sleep(self._pause)
 
     async def keep(self) -> None:
@@ -92,7 +94,8 @@ class Connections:
         owed, self._owed = self._owed, set()
         for place in owed | (renewed - self._open):
             self.close(place)
-        await self._reaper.meet_strangers()
         for browser in Browser:
             if healed := await self._leases.sweep(browser):
                 log.info("connections of a dead gateway ended", browser=browser, connections=healed)
+        # Last: nobody knows what strangers have written.
+        await self._reaper.meet_strangers()

@@ -19,7 +19,10 @@ end
 for _, version in ipairs(call('ZRANGE', OFFERS, 0, -1)) do
   local index = string.format(KEYS[14], version)
   repeat
-    local due = call('ZRANGE', index, '+inf', '(' .. limit - 1, 'BYSCORE', 'REV', 'LIMIT', 0, 1)
-  until #due == 0 or not restart_if_due(due[1], limit, percent, seconds)
+    local due = call('ZRANGE', index, '+inf', '(' .. limit - 1, 'BYSCORE', 'REV', 'LIMIT', 0, 1)[1]
+    -- One that is dead falls out here, and the next is looked at.
+    local is_done = not due or file(due) == index and not restart_if_due(due, limit, percent, seconds)
+    if due and not is_done then call('ZREM', index, due) end
+  until is_done
 end
 return healed
