@@ -94,7 +94,7 @@ class Child:
     def _start(self) -> None:
         self._is_ready = False
         if self._process is not None:
-            self._old_tethers.append(self._tether)
+            self._keep_tethers()
             self._tether = Tether()
         self._process = subprocess.Popen(
             [sys.executable, "-m", "remuda.cli.main", "run", *self.roles, *self.args],
@@ -105,6 +105,15 @@ class Child:
             start_new_session=True,
         )
         self._tether.handed_over()
+
+    def _keep_tethers(self) -> None:
+        """Keeps those that somebody holds. A worker leaves often, and the others would pile up."""
+        tethers, self._old_tethers = [*self._old_tethers, self._tether], []
+        for tether in tethers:
+            if tether.is_held():
+                self._old_tethers.append(tether)
+            else:
+                tether.close()
 
     async def _ended(self) -> int:
         assert self._process is not None

@@ -66,6 +66,17 @@ class Tether:
         """Whether the child said that it is ready; False when it ended before."""
         return await asyncio.get_running_loop().sock_recv(self._ours, len(_READY)) == _READY
 
+    def is_held(self) -> bool:
+        """Whether anybody holds the other end; a process that has ended may have left it to others."""
+        try:
+            return self._ours.recv(len(_READY)) != b""
+        except BlockingIOError:
+            return True
+
+    def close(self) -> None:
+        """Lets go of a tether that nobody holds any more."""
+        self._ours.close()
+
     async def release(self) -> None:
         """Lets go, whereupon everybody who holds the other end leaves; waits until the last one has."""
         self._theirs.close()
