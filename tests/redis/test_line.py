@@ -8,7 +8,7 @@ import pytest
 
 from remuda.base.errors import InvalidArgument, LineFull
 from remuda.fleet.bell import bell_of
-from remuda.fleet.line import Lines, who_waits
+from remuda.fleet.line import Lines, new_line_bell, who_waits
 from remuda.keyspace.fleet import LINE_LEASES, LINE_ORDER, LINES
 from remuda.keyspace.key import ListName
 from remuda.store import Store
@@ -166,6 +166,21 @@ async def test_renewing_a_crowd_is_few_commands(store: Store, redis_url: str) ->
 
         # Three batches, and the head of the line looks; one round more on a slow machine.
         assert calls(await store.send("INFO", "commandstats"), "evalsha") - before <= 2 * (3 + 1)
+
+
+async def test_a_new_line_is_told_of_once(store: Store, redis_url: str) -> None:
+    async with process(redis_url) as one:
+        with store.subscribe(new_line_bell()) as rings:
+            await one.queue("a")
+            assert await rings.wait(5) == [""]
+
+            await one.queue("b", "c")
+            await free(store, "1", "2", "3")
+            await eventually(lambda: one.served == ["a", "b", "c"])
+            assert await rings.wait(0) == []
+
+            await one.queue("d")
+            assert await rings.wait(5) == [""]
 
 
 async def test_who_leaves_from_the_middle_disturbs_nobody(store: Store, redis_url: str) -> None:

@@ -6,7 +6,7 @@
 -- ARGV[1] verb, one of join (which also tells the position), leave and renew
 -- ARGV[2] line
 -- ARGV[3] lease, in seconds
--- ARGV[4] bell, template by ticket
+-- ARGV[4] bell, template by ticket, or by `lines` for the one that tells of a new line
 -- ARGV[5] arrival of the one who joins, '' when it is new
 -- ARGV[6] longest that the line may get by a new one, '' when it does not matter
 -- ARGV[7..] tickets, one, or for renew any number
@@ -40,7 +40,9 @@ local function drop_the_dead()
 end
 
 local function prolong()
-  redis.call('ZADD', lines, lease_end, ARGV[2])
+  if redis.call('ZADD', lines, lease_end, ARGV[2]) == 1 then
+    redis.call('PUBLISH', string.format(ARGV[4], 'lines'), '')
+  end
   redis.call('ZREMRANGEBYSCORE', lines, '-inf', string.format('%.0f', now))
   for _, key in ipairs(KEYS) do
     redis.call('EXPIRE', key, math.ceil(lease))

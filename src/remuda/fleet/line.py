@@ -41,6 +41,11 @@ RENEWALS_PER_LEASE = 3
 RENEW_BATCH = 200
 
 
+def new_line_bell() -> ChannelName:
+    """Rung when somebody comes to a line in which nobody stood; once, however many follow."""
+    return bell_of("lines")
+
+
 class _Line:
     """One line, as it is in Redis."""
 
