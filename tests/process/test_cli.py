@@ -1,5 +1,6 @@
 """The commands that only look, and roles that run one by one."""
 
+import json
 import os
 import signal
 import subprocess
@@ -80,6 +81,35 @@ def test_status_shows_a_running_herd() -> None:
     assert "slots in use" in result.stdout
     for role in ("gateway", "manager", "orchestrator", "api"):
         assert role in result.stdout
+
+
+def test_sessions_are_shown_and_killed() -> None:
+    with (
+        tempfile.TemporaryDirectory(prefix="herd-") as directory,
+        running_herd(Path(directory) / "data") as herd,
+    ):
+        capabilities = {"capabilities": {"alwaysMatch": {"se:name": "pay by card"}}}
+        status, created, _ = herd.request("POST", "/session", json.dumps(capabilities))
+        assert status == 200
+        session = created["value"]["sessionId"]
+
+        shown = remuda("sessions", "--url", herd.url)
+        killed = remuda("sessions", "kill", session, "--url", herd.url)
+        again = remuda("sessions", "kill", session, "--url", herd.url)
+        nobody = remuda("sessions", "kill", "nobody", "--url", herd.url)
+
+    assert session in shown.stdout
+    assert "pay by card" in shown.stdout
+    assert killed.stdout == f"{session} ended\n"
+    assert again.stdout == f"{session} had ended before\n"
+    assert (nobody.returncode, nobody.stderr) == (1, "remuda: There is no session 'nobody'.\n")
+
+
+def test_what_cannot_be_done_with_sessions_is_said() -> None:
+    result = remuda("sessions", "feed")
+
+    assert result.returncode == 1
+    assert result.stderr == "remuda: it is `remuda sessions` or `remuda sessions kill ID...`\n"
 
 
 def test_status_of_no_herd_is_one_clear_line() -> None:

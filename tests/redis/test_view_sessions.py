@@ -59,6 +59,16 @@ async def test_a_session_tells_what_it_asked_for_what_it_got_and_who_uses_it(sto
         assert 0 <= shown.age < 60
 
 
+async def test_a_session_shows_all_of_its_labels_but_no_secret(store: Store) -> None:
+    session = await Rider(store).queue(browserName="chrome")
+    labels = {"name": "pay by card", "team": "riders", "apiKey": "hush"}
+    await store.hset(grid.SESSION_METADATA(session), labels)
+
+    shown = await SessionsView(store).session(session)
+
+    assert shown.labels == {"name": "pay by card", "team": "riders", "apiKey": "***"}
+
+
 async def test_the_name_in_the_metadata_goes_before_that_of_the_capabilities(store: Store) -> None:
     session = await Rider(store).queue(**{"se:name": "asked"})
     await store.hset(grid.SESSION_METADATA(session), {"name": "given", "build": "nightly"})

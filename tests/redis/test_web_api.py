@@ -12,7 +12,7 @@ from remuda.base.ids import SessionId
 from remuda.fleet.role import Life, Role
 from remuda.grid.model import State
 from remuda.grid.sessions import Sessions, session_bell
-from remuda.keyspace import grid
+from remuda.keyspace import grid, storage
 from remuda.store import Store
 from remuda.web.api import Api
 from remuda.web.route import Route
@@ -51,6 +51,18 @@ async def test_an_answer_is_exactly_what_its_route_declares(store: Store, route:
         assert issubclass(route.answer, Struct)
         # Decoded and encoded again it is the same: nothing missing, nothing that is not declared.
         assert msgspec.json.encode(msgspec.json.decode(body, type=route.answer)) == body
+
+
+async def test_a_sessions_artifacts_are_deleted_by_who_keeps_them(store: Store) -> None:
+    async with running(orchestrator(store, slots=4)), visiting(store) as client:
+        path = f"/api/sessions/{await prepare(store)}/artifacts"
+
+        first, _ = await get(client, path, method="DELETE")
+        second, answer = await get(client, path, method="DELETE")
+
+        assert first == 200
+        assert (second, "has no artifacts" in answer["error"]["message"]) == (404, True)
+        assert await store.scard(storage.STORAGE_UNWANTED(UNKNOWN)) == 1
 
 
 async def test_the_overview_holds_everything_the_dashboard_shows(store: Store) -> None:

@@ -38,6 +38,7 @@ Workers = Annotated[
 Eager = Annotated[
     str | None, typer.Option("--eager", help="Browsers whose workers start at once: chromium,firefox,webkit.")
 ]
+Url = Annotated[str, typer.Option("--url", help="The herd's front door.")]
 Insecure = Annotated[bool | None, typer.Option("--insecure", help="Listen beyond loopback without a token.")]
 ConfigFile = Annotated[Path | None, typer.Option("--config", help="Config file (default ./remuda.toml).")]
 Verbose = Annotated[int, typer.Option("--verbose", "-v", count=True, help="Log more; twice for everything.")]
@@ -115,16 +116,36 @@ def doctor(
 @app.command()
 def status(
     ctx: typer.Context,
-    url: Annotated[str, typer.Option("--url", help="The herd's front door.")] = "",
+    url: Url = "",
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Keep showing it.")] = False,
     config: ConfigFile = None,
 ) -> None:
     """Show slots, sessions and roles of a running herd."""
-    from remuda.base.hosts import host_port
     from remuda.cli.status import show_status
 
-    loaded = _config(ctx)
-    raise typer.Exit(show_status(url or f"http://{host_port(loaded.host, loaded.port)}", watch=watch))
+    raise typer.Exit(show_status(url or _front_door(ctx), watch=watch))
+
+
+@app.command()
+def sessions(
+    ctx: typer.Context,
+    words: Annotated[
+        list[str] | None, typer.Argument(metavar="[kill ID...]", help="Sessions to end.")
+    ] = None,
+    url: Url = "",
+    config: ConfigFile = None,
+) -> None:
+    """Show the sessions of a running herd, or end some of them."""
+    from remuda.base.errors import InvalidArgument
+    from remuda.cli.sessions import kill_sessions, show_sessions
+
+    match words or []:
+        case []:
+            show_sessions(url or _front_door(ctx))
+        case ["kill", *doomed] if doomed:
+            kill_sessions(url or _front_door(ctx), doomed)
+        case _:
+            raise InvalidArgument("it is `remuda sessions` or `remuda sessions kill ID...`")
 
 
 @app.command()
@@ -137,6 +158,14 @@ def keys(
 
     for line in render_lines(room, pattern):
         print(line)
+
+
+def _front_door(ctx: typer.Context) -> str:
+    """Where the herd of this config listens."""
+    from remuda.base.hosts import host_port
+
+    loaded = _config(ctx)
+    return f"http://{host_port(loaded.host, loaded.port)}"
 
 
 def _config(ctx: typer.Context) -> "Config":

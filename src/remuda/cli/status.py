@@ -1,10 +1,7 @@
 """`remuda status`: slots, sessions, Playwright workers and roles of a running herd, in a terminal."""
 
-import http.client
-import json
 import time
 from typing import Any
-from urllib.parse import urlsplit
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -12,10 +9,9 @@ from rich.table import Table
 from rich.text import Text
 
 from remuda.base.clock import now, parse_rfc3339
-from remuda.base.errors import InvalidArgument, Unavailable
+from remuda.cli.front_door import ask_herd
 
 REFRESH_EVERY = 1.0
-TIMEOUT = 5.0
 _COLOURS = {
     "queued": "yellow",
     "pending": "cyan",
@@ -42,22 +38,8 @@ def show_status(url: str, *, watch: bool) -> int:
 
 
 def read_overview(url: str) -> Any:
-    """The herd's own overview; Unavailable says what to do when there is none."""
-    parts = urlsplit(url)
-    if parts.scheme != "http" or not parts.hostname:
-        raise InvalidArgument(f"{url!r} is no front door; one looks like http://127.0.0.1:4444")
-    connection = http.client.HTTPConnection(parts.hostname, parts.port or 80, timeout=TIMEOUT)
-    try:
-        connection.request("GET", "/api/overview")
-        answer = connection.getresponse()
-        body = json.loads(answer.read())
-    except (OSError, ValueError, http.client.HTTPException) as error:
-        raise Unavailable(f"No herd answers at {url} ({error}); start one with `remuda up`") from error
-    finally:
-        connection.close()
-    if answer.status != 200:
-        raise Unavailable(f"The herd at {url} says: {body.get('error', {}).get('message', answer.reason)}")
-    return body
+    """The herd's own overview."""
+    return ask_herd(url, "/api/overview")
 
 
 def _picture(overview: Any, url: str) -> Group:
@@ -74,14 +56,15 @@ def _picture(overview: Any, url: str) -> Group:
     return Group(
         title,
         Text(),
-        _sessions(overview["sessions"]),
+        sessions_table(overview["sessions"]),
         Text(),
         *_playwright(overview["playwright"]),
         _roles(overview["roles"]),
     )
 
 
-def _sessions(sessions: list[Any]) -> Table | Text:
+def sessions_table(sessions: list[Any]) -> Table | Text:
+    """Sessions, as a person wants to see them."""
     if not sessions:
         return Text("no sessions", style="dim")
     table = _table("session", "state", "browser", "name", "client", "age")

@@ -20,6 +20,7 @@ from remuda.playwright.view import (
     read_waiting,
     read_workers,
 )
+from remuda.storage.removal import ask_deletion
 from remuda.web.faces import json_response
 from remuda.web.herd import Herd
 from remuda.web.overview import Overview, RoleView, read_roles
@@ -50,6 +51,12 @@ class Ended(Struct):
 
     id: str
     ended: bool
+
+
+class Deleted(Struct):
+    """The session whose artifacts, its video among them, will be deleted as soon as it has ended."""
+
+    id: str
 
 
 class SessionLog(Struct):
@@ -120,6 +127,14 @@ async def end_session(herd: Herd, request: Request) -> Ended:
     if ended:
         log.info("session ended", session=session, by="api")
     return Ended(session, ended)
+
+
+async def delete_artifacts(herd: Herd, request: Request) -> Deleted:
+    name = request.path_params["session"]
+    if not is_uuid(name):
+        raise SessionLost(f"There is no session {name[:100]!r}.")
+    await ask_deletion(herd.store, SessionId(name))
+    return Deleted(name)
 
 
 async def get_session_log(herd: Herd, request: Request) -> SessionLog:

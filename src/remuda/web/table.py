@@ -17,6 +17,7 @@ from remuda.web.grid4 import (
 )
 from remuda.web.handlers import (
     ConnectionList,
+    Deleted,
     Ended,
     LogQuery,
     OrchestratorList,
@@ -29,7 +30,7 @@ from remuda.web.handlers import (
 from remuda.web.health import Health, healthz, readyz
 from remuda.web.overview import Overview
 from remuda.web.route import Route
-from remuda.web.videos import Deleted, delete_video, get_video
+from remuda.web.videos import delete_video, get_video
 
 HTML = "text/html"
 JSON = "application/json"
@@ -59,6 +60,13 @@ ROUTES = (
         SessionDetail,
     ),
     Route("DELETE", "/api/sessions/{session}", "End a session", handlers.end_session, Ended),
+    Route(
+        "DELETE",
+        "/api/sessions/{session}/artifacts",
+        "Delete what is stored of a session, as soon as it has ended",
+        handlers.delete_artifacts,
+        Deleted,
+    ),
     Route(
         "GET",
         "/api/sessions/{session}/log",

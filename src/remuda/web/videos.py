@@ -1,21 +1,15 @@
 """Videos under the address at which Selenoid keeps them: `/video/<session id>.mp4`."""
 
-from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import RedirectResponse
 
 from remuda.base.errors import Lost
 from remuda.base.ids import SessionId, is_uuid
 from remuda.storage.removal import ask_deletion
+from remuda.web.handlers import Deleted
 from remuda.web.herd import Herd
 
 SUFFIX = ".mp4"
-
-
-class Deleted(Struct):
-    """The session whose artifacts, its video among them, will be deleted as soon as it has ended."""
-
-    id: str
 
 
 async def get_video(herd: Herd, request: Request) -> RedirectResponse:

@@ -65,6 +65,8 @@ class LogEntry(Struct):
 class SessionDetail(SessionView, rename="camel", kw_only=True):
     """A session with all that is known of it; values that look secret are masked."""
 
+    labels: dict[str, str]
+    """All that its client calls it, name and build included."""
     requested_capabilities: Any
     actual_capabilities: Any
     log: list[LogEntry]

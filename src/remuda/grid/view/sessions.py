@@ -88,11 +88,13 @@ class SessionsView:
         if not statuses:
             raise SessionLost(f"There is no session {clip(session)!r}.")
         texts = self._store.hmget(grid.SESSION_CAPABILITIES(session), "requested", "actual")
+        labels = self._store.hgetall(grid.SESSION_METADATA(session))
         waiting = await positions(self._store)
         seen = (await self._complete(statuses, await self._asked(statuses), waiting))[0]
         requested, actual = (mask(_decode(text)) for text in await texts)
         return SessionDetail(
             **msgspec.structs.asdict(seen),
+            labels=mask(await labels),
             requested_capabilities=requested,
             actual_capabilities=actual,
             log=log,
