@@ -127,6 +127,12 @@ def test_downloads_can_be_listed_fetched_and_deleted(herd: Herd, tmp_path: Path,
         with pytest.raises(WebDriverException, match="There is no downloaded file"):
             driver.download_file("../driver.log", str(tmp_path))
 
+        for elsewhere in (f"download/{driver.session_id}", f"session/{driver.session_id}/aerokube/download"):
+            assert_flows(f"{herd.url}/{elsewhere}/hay.bin", expected(1000))
+        assert herd.request("DELETE", f"/download/{driver.session_id}/hay.bin")[0] == 200
+        assert_missing(f"{herd.url}/download/{driver.session_id}/hay.bin")
+        assert driver.get_downloadable_files() == ["big barn é.bin"]
+
         driver.delete_downloadable_files()
         assert driver.get_downloadable_files() == []
 

@@ -26,6 +26,16 @@ STORAGE = StorageId("9d3f0f36-52c8-4d3e-9a55-6e6fa9e3a001")
         ("GET", f"/storage/{STORAGE}/{ID}/a.log", Route(Kind.STORAGE, storage=STORAGE)),
         ("DELETE", f"/storage/{STORAGE}/{ID}/?a", Route(Kind.STORAGE, storage=STORAGE)),
         *(
+            (method, f"/{what}/{ID}{rest}", Route(Kind.NODE, ID, f"/session/{ID}/aerokube/{what}{rest}"))
+            for method, what, rest in (
+                ("GET", "download", "/hay%20bale.bin"),
+                ("DELETE", "download", "/hay.bin?a=b"),
+                ("GET", "devtools", ""),
+                ("GET", "devtools", "/page/4C0F"),
+                ("POST", "clipboard", "?a"),
+            )
+        ),
+        *(
             ("GET", path, Route(Kind.PLAYWRIGHT))
             for path in (
                 "/playwright",
@@ -57,6 +67,11 @@ STORAGE = StorageId("9d3f0f36-52c8-4d3e-9a55-6e6fa9e3a001")
                 f"/storage/{STORAGE}x/{ID}/a.log",
                 f"/x/storage/{STORAGE}/{ID}/a.log",
                 "/status",
+                "/ping",
+                f"/logs/{ID}",
+                f"/download/{ID}x/hay.bin",
+                f"/download/{ID.upper()}/hay.bin",
+                "/devtools/nonsense",
                 "/wd/hub/status",
                 "/api/sessions",
                 "/metrics",

@@ -13,6 +13,8 @@ HUB = "/wd/hub"
 
 _command = re.compile(rf"({HUB})?/session/({UUID_PATTERN})(?![^/?])").match
 _webdriver = re.compile(rf"({HUB})?/session(?![^/?])").match
+# Selenoid's paths; Moon has the same below the session, and there the node serves them.
+_selenoid = re.compile(rf"/(download|devtools|clipboard)/({UUID_PATTERN})(?![^/?])").match
 _storage = re.compile(rf"/storage/({UUID_PATTERN})/").match
 # `/json` and `/json/version` are where clients that were given an http:// URL ask for the WebSocket.
 _cdp = re.compile(r"/(cdp|(cdp/)?json/version/?)(?![^?])").match
@@ -68,8 +70,13 @@ def _find_other(target: str, *, is_playwright: bool) -> Route:
         return _PLAYWRIGHT
     if _cdp(target):
         return _CDP
-    storage = _storage(target)
-    return Route(Kind.STORAGE, storage=StorageId(storage[1])) if storage else _API
+    if storage := _storage(target):
+        return Route(Kind.STORAGE, storage=StorageId(storage[1]))
+    if selenoid := _selenoid(target):
+        what, session = selenoid.groups()
+        rest = target[selenoid.end() :]
+        return Route(Kind.NODE, SessionId(session), f"/session/{session}/aerokube/{what}{rest}")
+    return _API
 
 
 def session_of(target: str) -> SessionId | None:

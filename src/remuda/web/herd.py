@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from remuda.base import clock
 from remuda.grid.sessions import Sessions
 from remuda.grid.timeouts import timeouts
 from remuda.grid.view import SessionsView
@@ -15,6 +16,7 @@ class Herd:
     """The ways to the herd that handlers share, and the document that describes them."""
 
     def __init__(self, store: Store, *, openapi: dict[str, Any]) -> None:
+        self.began = clock.monotonic()
         self.store = store
         self.sessions = Sessions(store)
         self.view = SessionsView(store)

@@ -30,6 +30,7 @@ from remuda.web.handlers import (
 from remuda.web.health import Health, healthz, readyz
 from remuda.web.overview import Overview
 from remuda.web.route import Route
+from remuda.web.selenoid import Ping, get_log, ping
 from remuda.web.videos import delete_video, get_video
 
 HTML = "text/html"
@@ -141,6 +142,10 @@ ROUTES = (
     Route("POST", "/graphql", "The same, with the query in a JSON body", post_graphql, JSON),
     Route("GET", "/video/{name}", "A session's video, where Selenoid has it", get_video, "video/mp4"),
     Route("DELETE", "/video/{name}", "Delete a session's video and other artifacts", delete_video, Deleted),
+    Route(
+        "GET", "/logs/{session}", "What happened to a session, where Selenoid has it", get_log, "text/plain"
+    ),
+    Route("GET", "/ping", "Selenoid's question whether it lives", ping, Ping),
     Route("GET", "/healthz", "Whether the process lives", healthz, Health),
     Route("GET", "/readyz", "Whether a session could be created; 503 says why not", readyz, Health),
     Route("GET", "/", "The dashboard", handlers.get_dashboard, HTML),

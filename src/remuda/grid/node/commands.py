@@ -5,13 +5,13 @@ Commands go through byte for byte but for the session's id, which the driver kno
 
 import asyncio
 from collections.abc import Awaitable
-from urllib.parse import urlsplit
 
 import msgspec
 
 from remuda.base.errors import DriverUnavailable, SessionLost, UnknownCommand
 from remuda.base.ids import SessionId
 from remuda.fleet.relay import Address, Answer, Forward, Handle, Plan, Relay, Request
+from remuda.grid.node.devtools import DevToolsWays
 from remuda.grid.node.driver import Driver
 from remuda.grid.node.ending import Ending, Fate
 from remuda.grid.node.files import ONE_FILE, Files
@@ -22,6 +22,7 @@ from remuda.grid.options import cookie_label, cookie_message, read_message
 from remuda.grid.wire import HEADERS, answer_error, answer_value, read_json
 
 LAST_ANSWERS = 1.0
+AEROKUBE = "/aerokube/"
 
 
 class Commands:
@@ -44,7 +45,7 @@ class Commands:
         self._outer, self._inner = f"/session/{session}", f"/session/{driver_session}"
         self._driver = driver
         self._fate = fate
-        self._devtools = devtools
+        self._devtools = DevToolsWays(driver, devtools)
         self._files = files
         self._labelling = labelling
         self._recorder = recorder
@@ -89,7 +90,9 @@ class Commands:
         if plan is not None:
             return plan
         if request.method == "GET" and path.startswith(ONE_FILE):
-            return self._files.fetch(path)
+            return self._files.fetch(path.removeprefix(ONE_FILE))
+        if path.startswith(AEROKUBE):
+            return self._route_aerokube(request, path)
         if request.is_upgrade:
             return self._route_websocket(path)
         address = self._driver.address
@@ -98,7 +101,7 @@ class Commands:
 
     def _route_websocket(self, path: str) -> Plan | Awaitable[Plan]:
         if path == "/se/cdp":
-            return self._forward_to_devtools()
+            return self._devtools.to_browser()
         # The path of the specification, and Selenium Grid's name for it.
         if path not in ("", "/se/bidi"):
             raise UnknownCommand(f"There is no WebSocket at {path}; BiDi is at /session/{self._session}")
@@ -110,15 +113,16 @@ class Commands:
             return answer_value({"ready": False, "message": "holds a session", "session": self._session})
         raise SessionLost("This node holds another session")
 
-    async def _forward_to_devtools(self) -> Plan:
-        """To the browser's own DevTools, whose path has a secret in it that only the browser tells."""
-        if self._devtools is None:
-            raise UnknownCommand(f"{self._driver.browser.name} has no DevTools to connect to")
-        status, body = await self._driver.call("GET", "/json/version", to=self._devtools, timeout=10.0)
-        if status != 200:
-            raise DriverUnavailable("The browser does not tell where its DevTools are")
-        path = urlsplit(msgspec.json.decode(body)["webSocketDebuggerUrl"]).path
-        return Forward(self._devtools, path, host=str(self._devtools))
+    def _route_aerokube(self, request: Request, path: str) -> Plan | Awaitable[Plan]:
+        """Moon's paths; Selenoid's are led here by the gateway."""
+        what, _, rest = path.removeprefix(AEROKUBE).partition("/")
+        if what == "devtools":
+            return self._devtools.find(rest, is_upgrade=request.is_upgrade)
+        if what == "download" and request.method == "GET":
+            return self._files.fetch(rest)
+        if what == "download" and request.method == "DELETE":
+            return self._files.remove(rest)
+        raise UnknownCommand(f"There is no {request.method} at {path[:100]}")
 
     # Commands that are about more than the browser
 

@@ -87,6 +87,12 @@ class Downloads:
         for name in self._found():
             (self.directory / name).unlink(missing_ok=True)
 
+    def delete_one(self, name: str) -> None:
+        """Removes a file; FileMissing when there is none of this name."""
+        if name not in self._found():
+            raise FileMissing(f"There is no downloaded file {name[:255]!r}")
+        (self.directory / name).unlink(missing_ok=True)
+
     def _found(self) -> dict[str, os.stat_result]:
         found = {}
         with os.scandir(self.directory) as entries:

@@ -65,11 +65,16 @@ class Files:
             ("DELETE", "/se/files"): Handle(self._delete),
         }
 
-    async def fetch(self, path: str) -> Plan:
+    async def fetch(self, name: str) -> Plan:
         """What becomes of `GET /se/files/<name>`: the file itself, as long as it may be."""
         self._enabled()
         assert self._outlet is not None
-        return await self._outlet.way_to(unquote(path.removeprefix(ONE_FILE)))
+        return await self._outlet.way_to(unquote(name))
+
+    async def remove(self, name: str) -> Answer:
+        """Deletes one file."""
+        await asyncio.to_thread(self._enabled().delete_one, unquote(name))
+        return answer_value(None)
 
     async def _upload(self, _request: Request, body: bytes) -> Answer:
         async with self._uploading:  # They share what room is left.
