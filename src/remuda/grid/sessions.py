@@ -54,7 +54,7 @@ _MOVE = load_script(
 )
 
 # A HALT ends every node, a session outlives its recording, and the proxy writes later than it sees.
-_NO_CAUSE = ("HALT", "RFAILURE", "CLOST", "NLOST")
+_NO_CAUSE = ("HALT", "EVENT", "RFAILURE", "CLOST", "NLOST")
 
 
 def session_topic(session: SessionId) -> str:

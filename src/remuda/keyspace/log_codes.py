@@ -34,7 +34,8 @@ LOG_CODES = (
     LogCode("node", "fail", "DFAILURE", "driver process reported an error"),
     LogCode("node", "fail", "STIMEOUT", "session has been inactive too long"),
     LogCode("node", "fail", "TERM", "node terminates due to fault condition"),
-    # Not in the document, which knows no code for what a session survives.
+    # Not in the document, which knows no code for what a client tells, or a session survives.
+    LogCode("node", "info", "EVENT", "the client told of its test"),
     LogCode("node", "warn", "RFAILURE", "recording failed, the session goes on"),
     LogCode("orchestrator", "info", "SCHED", "node is being scheduled for startup"),
     LogCode("orchestrator", "fail", "STARTFAIL", "creation/startup failure"),

@@ -14,6 +14,7 @@ from remuda.fleet.relay import Address, Answer, Forward, Handle, Plan, Relay, Re
 from remuda.grid.node.devtools import DevToolsWays
 from remuda.grid.node.driver import Driver
 from remuda.grid.node.ending import Ending, Fate
+from remuda.grid.node.events import Events
 from remuda.grid.node.files import ONE_FILE, Files
 from remuda.grid.node.idle import Idleness
 from remuda.grid.node.labelling import Labelling
@@ -39,6 +40,7 @@ class Commands:
         idleness: Idleness,
         files: Files,
         labelling: Labelling,
+        events: Events,
         recorder: Recorder | None,
     ) -> None:
         self._session = session
@@ -56,6 +58,7 @@ class Commands:
             **files.plans(),
             ("POST", "/remuda/message"): Handle(self._show_message),
             **labelling.plans(),
+            **events.plans(),
         }
         if recorder is not None:
             self._plans[("POST", "/window")] = Handle(self._switch_window)

@@ -17,6 +17,7 @@ from remuda.grid.model import State
 from remuda.grid.node.commands import Commands
 from remuda.grid.node.driver import Driver
 from remuda.grid.node.ending import Ending, Fate, browser_ending
+from remuda.grid.node.events import Events
 from remuda.grid.node.files import Files
 from remuda.grid.node.idle import Idleness
 from remuda.grid.node.labelling import Labelling
@@ -207,6 +208,7 @@ class Node:
             idleness=self._idleness,
             files=self._files,
             labelling=Labelling(self._sessions, self._session),
+            events=Events(self._sessions, self._session, self._recorder),
             recorder=self._recorder,
         )
         port = await self._commands.listen(self._host)
