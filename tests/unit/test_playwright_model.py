@@ -4,6 +4,7 @@ import pytest
 
 from remuda.base.config import Config
 from remuda.base.errors import InvalidArgument
+from remuda.playwright.connections import RENEWALS_PER_LEASE
 from remuda.playwright.model import Browser, Limits, beat_of, browser_of, version_of
 
 
@@ -54,5 +55,12 @@ def test_the_limits_are_those_of_the_config() -> None:
 
     limits = Limits.of(config)
 
-    assert (limits.concurrent, limits.lifetime, limits.lease, limits.key_ttl) == (7, 8, 9, 99)
+    assert (limits.concurrent, limits.lifetime, limits.key_ttl) == (7, 8, 99)
     assert Limits.of(Config()) == Limits()
+
+
+def test_a_crash_has_healed_within_the_time_of_the_config() -> None:
+    limits = Limits.of(Config(playwright_lease=9))
+
+    # Just renewed when the gateway died, and just not yet over at the next gateway's sweep.
+    assert 5 <= limits.lease + limits.lease / RENEWALS_PER_LEASE < 9

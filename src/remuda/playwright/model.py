@@ -13,6 +13,8 @@ from remuda.keyspace.playwright import ANY_VERSION
 _CLIENT = re.compile(r"Playwright/(\d{1,4}\.\d{1,4})(?=[.\s]|$)", re.ASCII)
 # Later than any second until the year 5138, earlier than any millisecond since 1973.
 _FIRST_MILLISECOND = 100_000_000_000
+# What the config promises is when a crash has healed: the lease, and the time until the next sweep after it.
+LEASE_SHARE = 2 / 3
 
 
 class Browser(StrEnum):
@@ -66,7 +68,7 @@ class Limits:
     lifetime: int = Config.playwright_lifetime
     restart_share: int = Config.playwright_restart_share
     """Percent of a browser's workers, at least one, that may be out at the same time."""
-    lease: float = Config.playwright_lease
+    lease: float = Config.playwright_lease * LEASE_SHARE
     command_ttl: int = Config.playwright_command_ttl
     key_ttl: int = Config.playwright_key_ttl
     reaper_interval: float = Config.playwright_reaper_interval
@@ -77,7 +79,7 @@ class Limits:
             concurrent=config.playwright_concurrent,
             lifetime=config.playwright_lifetime,
             restart_share=config.playwright_restart_share,
-            lease=config.playwright_lease,
+            lease=config.playwright_lease * LEASE_SHARE,
             command_ttl=config.playwright_command_ttl,
             key_ttl=config.playwright_key_ttl,
             reaper_interval=config.playwright_reaper_interval,
