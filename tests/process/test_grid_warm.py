@@ -1,14 +1,17 @@
 """Browsers that run before anybody asks for them: each serves one plain session, and is then replaced."""
 
-from collections.abc import AsyncIterator, Iterator
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import psutil
 import pytest
 from selenium import webdriver
 
+from grids import all_sessions, codes_of
 from ranches import (
     DEADLINE,
     PAGE,
@@ -22,6 +25,7 @@ from ranches import (
 )
 from remuda.base.ids import SessionId
 from remuda.grid.browsers import FAMILIES, find_browsers
+from remuda.keyspace import grid
 from remuda.store import Store
 from waiting import eventually
 
@@ -137,3 +141,76 @@ async def test_a_waiting_browser_that_dies_is_replaced(client: Client, ranch: Ra
     opened = await ask_until_early(client, ranch)
     assert opened.browser != waiting
     await client.close(opened.session)
+
+
+def kill_node(node: psutil.Process) -> None:
+    node.kill()
+
+
+def kill_driver(node: psutil.Process) -> None:
+    for driver in node.children():
+        driver.kill()
+
+
+def kill_browser(node: psutil.Process) -> None:
+    for driver in node.children():
+        for browser in driver.children():
+            browser.kill()
+
+
+@pytest.mark.parametrize("kill", [kill_node, kill_driver, kill_browser])
+async def test_a_session_whose_warm_node_dies_at_the_hand_over_gets_another(
+    client: Client, ranch: Ranch, store: Store, kill: Callable[[psutil.Process], None]
+) -> None:
+    asking, session, node = await hand_over(client, ranch, store)
+
+    kill(node)
+    node.resume()
+
+    opened = await asking
+    assert opened.session == session
+    assert (await client.title(session)).status == 200
+    assert "RESCHED" in await codes_of(store, session)
+    await client.close(session)
+
+
+async def hand_over(
+    client: Client, ranch: Ranch, store: Store
+) -> tuple[asyncio.Task[Open], SessionId, psutil.Process]:
+    """A client that waits for a session which was handed to a warm node that stands still."""
+    while True:
+        before = set(await all_sessions(store))
+        node = await eventually(lambda: waiting_node(ranch), DEADLINE)
+        assert node
+        node.suspend()
+        asking = asyncio.create_task(ask(client))
+        session = await eventually(partial(handed_or_open, store, node, before, asking), DEADLINE)
+        if isinstance(session, str):
+            return asking, session, node
+        node.resume()  # It had a browser, but had not yet said so: another node has the session.
+        await client.close((await asking).session)
+
+
+async def handed_or_open(
+    store: Store, node: psutil.Process, before: set[SessionId], asking: asyncio.Task[Open]
+) -> SessionId | bool:
+    return await handed_to(store, node, before) or asking.done()
+
+
+def waiting_node(ranch: Ranch) -> psutil.Process | None:
+    """The node whose browser waits for a session."""
+    for browser in browsers(ranch):
+        with suppress(psutil.NoSuchProcess):
+            driver = psutil.Process(browser).parent()
+            return driver.parent() if driver else None
+    return None
+
+
+async def handed_to(store: Store, node: psutil.Process, before: set[SessionId]) -> SessionId | None:
+    """The new session that this node has been given."""
+    for session in set(await all_sessions(store)) - before:
+        (orchestrator,) = await store.smembers(grid.ORCHESTRATORS())
+        noted = await store.hget(grid.ORCHESTRATOR_NODES(orchestrator), session) or ""
+        if noted.startswith(f"{node.pid} "):
+            return session
+    return None

@@ -218,14 +218,48 @@ async def test_an_entry_that_nobody_can_work_on_is_set_aside(store: Store, paper
 
 
 @pytest.mark.usefixtures("orchestrator")
-async def test_a_session_whose_node_is_gone_has_ended(store: Store, paper: Paper) -> None:
+async def test_a_session_whose_node_dies_before_it_has_a_browser_gets_one_other(
+    store: Store, paper: Paper
+) -> None:
     session = await placed(store)
     await eventually(lambda: paper.provisioned == [session])
+    await Sessions(store).boot(session, is_warm=False)
+
+    paper.on_gone(session)
+    await eventually(lambda: paper.provisioned == [session, session])
+    assert await Sessions(store).state(session) is State.PENDING
+    assert (await log_of(store, session))[-1] == ("RESCHED", {"message": "The node died"})
+    await check_slots(store, [O1])
+    paper.on_gone(session)  # Once is enough: what kills every node must not have them started for ever.
+
+    await eventually(lambda: is_settled(store, session))
+    assert (await log_of(store, session))[-1] == ("TERM", {"message": "The node died"})
+    assert paper.provisioned == [session, session]
+
+
+@pytest.mark.usefixtures("orchestrator")
+async def test_a_session_whose_node_dies_with_its_browser_has_ended(store: Store, paper: Paper) -> None:
+    session = await placed(store)
+    await eventually(lambda: paper.provisioned == [session])
+    await Sessions(store).open(session, upstream={"host": "127.0.0.1", "port": 1}, actual={})
 
     paper.on_gone(session)
 
     await eventually(lambda: is_settled(store, session))
     assert (await log_of(store, session))[-1] == ("TERM", {"message": "The node died"})
+    assert paper.provisioned == [session]
+
+
+@pytest.mark.usefixtures("orchestrator")
+async def test_a_session_that_nobody_waits_for_gets_no_other_node(store: Store, paper: Paper) -> None:
+    session = await placed(store)
+    await eventually(lambda: paper.provisioned == [session])
+    await store.delete(grid.SESSION_HEARTBEAT_MANAGER(session))
+
+    paper.on_gone(session)
+
+    await eventually(lambda: is_settled(store, session))
+    assert paper.provisioned == [session]
 
 
 # Lost slots
@@ -327,6 +361,7 @@ async def test_a_node_that_an_earlier_life_had_started_is_adopted(
     await own_slots(store, O1, 2)
     session = await scheduled(store)
     node_beat(session).write(store)
+    await Sessions(store).open(session, upstream={"host": "127.0.0.1", "port": 1}, actual={})
     if state is State.ALIVE:
         await Sessions(store).move(session, State.ALIVE, code="NALIVE")
     await note(store, session)

@@ -38,6 +38,8 @@ LOG_CODES = (
     LogCode("node", "info", "EVENT", "the client told of its test"),
     LogCode("node", "warn", "RFAILURE", "recording failed, the session goes on"),
     LogCode("orchestrator", "info", "SCHED", "node is being scheduled for startup"),
+    # Not in the document, as RFAILURE.
+    LogCode("orchestrator", "warn", "RESCHED", "node died before it had a browser, another is started"),
     LogCode("orchestrator", "fail", "STARTFAIL", "creation/startup failure"),
     LogCode("manager", "info", "QUEUED", "session has been queued at orchestrators"),
     LogCode("manager", "info", "NALLOC", "node slot has been allocated"),

@@ -22,6 +22,7 @@ from remuda.base.ids import NodeId
 from remuda.base.log import get_logger
 from remuda.base.processes import (
     adopt_orphans,
+    birth_of,
     die_with_parent,
     exit_status,
     kill_descendants,
@@ -136,6 +137,13 @@ class Driver:
         """Waits until the driver has ended by itself; its exit status."""
         assert self._process is not None
         return await until_exit(self._process)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the driver has ended by itself, or the browser that it started early."""
+        early = None if self._early is None else self.browser_pid(self._early[1])
+        has_lost_browser = early is not None and birth_of(early) is None
+        return has_lost_browser or (self._process is not None and self._process.poll() is not None)
 
     def browser_pid(self, actual: Capabilities) -> int | None:
         """The browser's process; None when it cannot be told from others."""

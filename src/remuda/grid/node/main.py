@@ -86,7 +86,8 @@ def _heed_signals(node: Node, leave: asyncio.Event) -> None:
 
 async def _await_session(control: socket.socket, leave: asyncio.Event, node: Node) -> SessionId | None:
     """The session that the orchestrator sends; None when it or the driver goes away, or the node shall,
-    before that. Raises what kept the driver from starting."""
+    before that: a session that comes too late gets another node. Raises what kept the driver from
+    starting."""
     message = asyncio.ensure_future(asyncio.get_running_loop().sock_recv(control, 64))
     leaving = [asyncio.ensure_future(leave.wait()), asyncio.ensure_future(_cooled(node))]
     try:
@@ -95,6 +96,9 @@ async def _await_session(control: socket.socket, leave: asyncio.Event, node: Nod
         if not text:
             for waiter in done:
                 waiter.result()
+        elif node.has_cooled:
+            log.warning("session declined", session=text, reason="the driver has just ended")
+            text = ""
     finally:
         for waiter in (message, *leaving):
             waiter.cancel()

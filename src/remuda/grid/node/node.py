@@ -104,6 +104,12 @@ class Node:
         await asyncio.shield(self._warming)
         await self._driver.ended()
 
+    @property
+    def has_cooled(self) -> bool:
+        """Whether it was warm, and its driver or browser has ended since."""
+        is_warm = self._warming.done() and not self._warming.cancelled() and not self._warming.exception()
+        return is_warm and self._driver.has_ended
+
     async def discard(self) -> None:
         """Ends a node that never got a session."""
         self._warming.cancel()
