@@ -174,8 +174,8 @@ OWN_CODES = {
     ("orchestrator", "warn"): "RESCHED",
     ("proxy", "warn"): "CLOST NLOST",
 }
-"""The document names the proxy, but none of its codes, and has none for what a client tells, for what a session
-survives, or for a second attempt."""
+"""The document names the proxy, but none of its codes, and has none for what a client tells, what a session
+survives, or a second attempt."""
 
 
 @pytest.mark.parametrize("component", COMPONENTS)

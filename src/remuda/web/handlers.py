@@ -1,5 +1,7 @@
 """What each route of the API does."""
 
+import re
+from collections.abc import AsyncIterator
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
@@ -29,6 +31,7 @@ from remuda.web.route import read_query
 log = get_logger(__name__)
 
 ENDED_BY_API = "Ended through the API"
+NUMBER = r"\d{1,19}-\d{1,19}"
 
 
 class SessionsQuery(Struct):
@@ -39,10 +42,15 @@ class SessionsQuery(Struct):
     cursor: Annotated[str, Meta(pattern=r"^\d{1,20}$")] = "0"
 
 
-class LogQuery(Struct):
+class AfterQuery(Struct):
+    """Which entries of a log: those after this one."""
+
+    after: Annotated[str, Meta(pattern=f"^({NUMBER})?$")] = ""
+
+
+class LogQuery(AfterQuery):
     """Which entries of a log: at most so many after this one."""
 
-    after: Annotated[str, Meta(pattern=r"^(\d{1,19}-\d{1,19})?$")] = ""
     limit: Annotated[int, Meta(ge=1, le=KEEP)] = KEEP
 
 
@@ -143,6 +151,18 @@ async def get_session_log(herd: Herd, request: Request) -> SessionLog:
     return SessionLog(await herd.view.log(session, after=query.after, limit=query.limit))
 
 
+async def watch_session_log(herd: Herd, request: Request) -> Response:
+    query = read_query(request, AfterQuery)
+    session = request.path_params["session"]
+    told = request.headers.get("Last-Event-ID", "")
+    after = told if re.fullmatch(NUMBER, told) else query.after
+    if not is_uuid(session):
+        raise SessionLost(f"There is no session {session[:100]!r}.")
+    messages = await herd.live_logs.follow(SessionId(session), after=after)
+    # HTML 9.2.3: after a 204 an EventSource does not come back.
+    return Response(status_code=204) if messages is None else _stream(request, messages)
+
+
 async def list_orchestrators(herd: Herd, _request: Request) -> OrchestratorList:
     return OrchestratorList(await orchestrators(herd.store))
 
@@ -164,11 +184,15 @@ async def list_roles(herd: Herd, _request: Request) -> RoleList:
 
 
 async def watch(herd: Herd, request: Request) -> Response:
+    return _stream(request, herd.live.watch())
+
+
+def _stream(request: Request, messages: AsyncIterator[bytes]) -> Response:
     # Proxies between us and the browser must not hold events back.
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
     if request.method == "HEAD":  # Else it would stream for ever to somebody who wants no body.
         return Response(media_type="text/event-stream", headers=headers)
-    return StreamingResponse(herd.live.watch(), media_type="text/event-stream", headers=headers)
+    return StreamingResponse(messages, media_type="text/event-stream", headers=headers)
 
 
 async def get_openapi(herd: Herd, _request: Request) -> Any:

@@ -9,6 +9,7 @@ from remuda.grid.view import SessionsView
 from remuda.store import Store
 from remuda.web.files import Files
 from remuda.web.live import Live
+from remuda.web.live_log import LiveLogs
 from remuda.web.overview import Overview, read_overview
 
 
@@ -22,6 +23,7 @@ class Herd:
         self.view = SessionsView(store)
         self.timeouts = timeouts(store)
         self.live = Live(self.overview)
+        self.live_logs = LiveLogs(store, self.view, is_closed=lambda: self.live.is_closed)
         self.files = Files()
         self.openapi = openapi
 

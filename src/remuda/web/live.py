@@ -71,6 +71,11 @@ class Live:
                     # An event and no comment: scripts do not see comments, and have to notice silence.
                     yield event("beat", {"at": clock.rfc3339()})
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether viewers have been sent away for good."""
+        return self._is_closed
+
     def close(self) -> None:
         """Sends all viewers away: they come back to whoever serves next."""
         self._is_closed = True

@@ -16,6 +16,7 @@ from remuda.web.grid4 import (
     grid_status,
 )
 from remuda.web.handlers import (
+    AfterQuery,
     ConnectionList,
     Deleted,
     Ended,
@@ -75,6 +76,14 @@ ROUTES = (
         handlers.get_session_log,
         SessionLog,
         query=LogQuery,
+    ),
+    Route(
+        "GET",
+        "/api/sessions/{session}/log/live",
+        "The same as it happens, as Server-Sent Events; 204 when nothing more will",
+        handlers.watch_session_log,
+        "text/event-stream",
+        query=AfterQuery,
     ),
     Route(
         "GET",
