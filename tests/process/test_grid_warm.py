@@ -18,6 +18,7 @@ from ranches import (
     Client,
     Ranch,
     Reply,
+    are_gone,
     is_open,
     name_of,
     open_client,
@@ -143,29 +144,30 @@ async def test_a_waiting_browser_that_dies_is_replaced(client: Client, ranch: Ra
     await client.close(opened.session)
 
 
-def kill_node(node: psutil.Process) -> None:
-    node.kill()
+def itself(node: psutil.Process) -> list[psutil.Process]:
+    return [node]
 
 
-def kill_driver(node: psutil.Process) -> None:
-    for driver in node.children():
-        driver.kill()
+def drivers_of(node: psutil.Process) -> list[psutil.Process]:
+    return node.children()
 
 
-def kill_browser(node: psutil.Process) -> None:
-    for driver in node.children():
-        for browser in driver.children():
-            browser.kill()
+def browsers_of(node: psutil.Process) -> list[psutil.Process]:
+    return [browser for driver in node.children() for browser in driver.children()]
 
 
-@pytest.mark.parametrize("kill", [kill_node, kill_driver, kill_browser])
+@pytest.mark.parametrize("victims_of", [itself, drivers_of, browsers_of])
 async def test_a_session_whose_warm_node_dies_at_the_hand_over_gets_another(
-    client: Client, ranch: Ranch, store: Store, kill: Callable[[psutil.Process], None]
+    client: Client, ranch: Ranch, store: Store, victims_of: Callable[[psutil.Process], list[psutil.Process]]
 ) -> None:
     asking, session, node = await hand_over(client, ranch, store)
 
-    kill(node)
-    node.resume()
+    victims = victims_of(node)
+    for victim in victims:
+        victim.kill()
+    await eventually(lambda: are_gone(victims), DEADLINE)
+    with suppress(psutil.NoSuchProcess):
+        node.resume()
 
     opened = await asking
     assert opened.session == session
