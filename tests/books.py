@@ -41,12 +41,17 @@ async def pick(
     *,
     browser: Browser = CHROMIUM,
     version: str = "",
+    waited: float = 0.0,
     excluded: Collection[str] = (),
     limits: Limits = LIMITS,
 ) -> Place | None:
     """A place for a new connection."""
     return await Selector(store, limits).pick(
-        browser, ConnectionId(new_id()), version=version, excluded=[WorkerId(each) for each in excluded]
+        browser,
+        ConnectionId(new_id()),
+        version=version,
+        waited=waited,
+        excluded=[WorkerId(each) for each in excluded],
     )
 
 

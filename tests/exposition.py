@@ -76,18 +76,23 @@ def _read_labels(text: str) -> Labels:
 
 
 def _check_histogram(name: str, family: Metric) -> None:
-    buckets = {
-        float(dict(labels)["le"]): value
-        for (sample, labels), value in family.samples.items()
-        if sample == f"{name}_bucket"
-    }
+    histograms: dict[Labels, dict[float, float]] = {}
+    for (sample, labels), value in family.samples.items():
+        if sample == f"{name}_bucket":
+            bound = dict(labels)["le"]
+            histograms.setdefault(labels - {("le", bound)}, {})[float(bound)] = value
+    for labels, buckets in histograms.items():
+        _check_buckets(name, family, labels, buckets)
+
+
+def _check_buckets(name: str, family: Metric, labels: Labels, buckets: dict[float, float]) -> None:
     bounds = list(buckets)
     counts = list(buckets.values())
     assert bounds == sorted(bounds), f"{name}: buckets out of order"
     assert counts == sorted(counts), f"{name}: buckets that are not cumulative"
     assert bounds[-1] == math.inf, f"{name} has no last bucket"
-    assert counts[-1] == family.samples[f"{name}_count", frozenset()], f"{name}: +Inf is not the count"
-    assert (f"{name}_sum", frozenset()) in family.samples, f"{name} has no sum"
+    assert counts[-1] == family.samples[f"{name}_count", labels], f"{name}: +Inf is not the count"
+    assert (f"{name}_sum", labels) in family.samples, f"{name} has no sum"
 
 
 def value(families: dict[str, Metric], name: str, *, of: str = "", **labels: str) -> float | None:

@@ -3,7 +3,9 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from books import CHROMIUM, LIMITS, give_back, placed, register
+import pytest
+
+from books import CHROMIUM, LIMITS, give_back, pick, placed, register
 from exposition import parse, value
 from remuda.base import clock
 from remuda.base.ids import new_id
@@ -16,6 +18,8 @@ from remuda.playwright.view import read_connections, read_waiting, read_workers
 from remuda.store import Store
 from remuda.web.overview import read_playwright
 from web_states import get, visiting
+
+WAITS = "remuda_playwright_wait_seconds"
 
 
 @asynccontextmanager
@@ -135,3 +139,41 @@ async def test_the_metrics_tell_what_is_and_what_happened(store: Store) -> None:
     assert value(seen, "remuda_playwright_reaped_total", browser="firefox") == 0
     assert value(seen, "remuda_playwright_queue_length", browser="chromium") == 2
     assert (value(seen, "remuda_playwright_queue_longest_wait_seconds", browser="chromium") or 0) >= 0
+
+
+async def test_waits_fill_a_cumulative_histogram(store: Store) -> None:
+    await register(store, "w1")
+    for waited in (0.001, 0.5, 0.75, 1000):
+        await pick(store, waited=waited)
+
+    seen = parse(await Exporter(store).expose())
+
+    counted = [
+        value(seen, f"{WAITS}_bucket", of=WAITS, browser="chromium", le=le)
+        for le in ("0.01", "0.25", "1", "300", "+Inf")
+    ]
+    assert counted == [1, 1, 3, 3, 4]
+    assert value(seen, f"{WAITS}_count", of=WAITS, browser="chromium") == 4
+    assert value(seen, f"{WAITS}_sum", of=WAITS, browser="chromium") == pytest.approx(1001.251)
+    assert value(seen, f"{WAITS}_count", of=WAITS, browser="webkit") == 0
+
+
+async def test_who_gets_no_place_adds_no_wait(store: Store) -> None:
+    await register(store, "w1")
+    await pick(store, waited=3, limits=Limits(concurrent=1))
+    assert await pick(store, waited=30, limits=Limits(concurrent=1)) is None
+
+    seen = parse(await Exporter(store).expose())
+
+    assert value(seen, f"{WAITS}_sum", of=WAITS, browser="chromium") == 3
+
+
+async def test_a_histogram_that_lacks_a_bucket_is_not_told(store: Store) -> None:
+    await register(store, "w1")
+    await pick(store, waited=3)
+    await store.hset(playwright.PLAYWRIGHT_WAITS(CHROMIUM), {"1": "nonsense"})
+
+    seen = parse(await Exporter(store).expose())
+
+    assert value(seen, f"{WAITS}_count", of=WAITS, browser="chromium") is None
+    assert value(seen, f"{WAITS}_count", of=WAITS, browser="firefox") == 0

@@ -9,7 +9,8 @@ import aiohttp
 from books import active, check_book
 from corrals import Door, ScriptedWorker, front_door, workers
 from remuda.fleet.line import who_waits
-from remuda.keyspace.playwright import ACTIVE_CONNECTIONS
+from remuda.keyspace.playwright import ACTIVE_CONNECTIONS, PLAYWRIGHT_WAITS
+from remuda.playwright.view import read_waiting
 from remuda.store import Store
 from servers import Server
 from waiting import eventually
@@ -51,6 +52,25 @@ async def test_a_freed_place_goes_to_who_has_waited_longest(store: Store) -> Non
 
         await current.close()
         await eventually(lambda: is_waiting(store, 0))
+
+
+async def test_the_time_in_line_is_kept_for_the_metrics(store: Store) -> None:
+    async with workers(store, ScriptedWorker("w1")), front_door(store, playwright_concurrent=1) as door:
+        began = time.monotonic()
+        first = await door.connect()
+        second = (await line_up(door, store, "a"))["a"]
+        await eventually(lambda: has_waited(store, 0.3))
+        await first.close()
+        await (await second).close()
+
+        waits = await store.hgetall(PLAYWRIGHT_WAITS("chromium"))
+        # Less than 0.3 by the difference of the two clocks that are read, at most.
+        assert 0.2 < float(waits.pop("sum")) < time.monotonic() - began
+        assert sum(map(int, waits.values())) == 2
+
+
+async def has_waited(store: Store, seconds: float) -> bool:
+    return (await read_waiting(store))[0].waited > seconds
 
 
 async def test_the_line_is_one_for_all_gateways(store: Store) -> None:

@@ -5,7 +5,7 @@ import pytest
 from remuda.base.config import Config
 from remuda.base.errors import InvalidArgument
 from remuda.playwright.connections import RENEWALS_PER_LEASE
-from remuda.playwright.model import Browser, Limits, beat_of, browser_of, version_of
+from remuda.playwright.model import Browser, Limits, beat_of, browser_of, version_of, wait_bucket
 
 
 @pytest.mark.parametrize(
@@ -64,3 +64,10 @@ def test_a_crash_has_healed_within_the_time_of_the_config() -> None:
 
     # Just renewed when the gateway died, and just not yet over at the next gateway's sweep.
     assert 5 <= limits.lease + limits.lease / RENEWALS_PER_LEASE < 9
+
+
+@pytest.mark.parametrize(
+    ("waited", "bucket"), [(0, "0.01"), (0.01, "0.01"), (0.011, "0.05"), (30, "30"), (300.1, "+Inf")]
+)
+def test_a_wait_falls_into_the_first_bucket_that_holds_it(waited: float, bucket: str) -> None:
+    assert wait_bucket(waited) == bucket

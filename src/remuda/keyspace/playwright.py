@@ -155,3 +155,15 @@ PLAYWRIGHT_TOTALS = Key(
     },
     parts=_BY_BROWSER,
 )
+PLAYWRIGHT_WAITS = Key(
+    "remuda:playwright:waits:{browser}",
+    HashName,
+    meaning="How long clients had waited when they were given a worker, for the metrics",
+    writer="playwright/selector",
+    lifetime=until("the herd's data are deleted"),
+    fields={
+        "<bucket>": "number of waits of at most this many seconds that fit in no smaller bucket, or `+Inf`",
+        "sum": "seconds of all of them together",
+    },
+    parts=_BY_BROWSER,
+)

@@ -245,6 +245,14 @@ FAMILIES = (
         (fleet.LINE_ORDER,),
         samples.longest_client_wait,
     ),
+    Family(
+        "remuda_playwright_wait_seconds",
+        Kind.HISTOGRAM,
+        ("browser",),
+        "Time from a Playwright client's request to each worker that it was given",
+        (playwright.PLAYWRIGHT_WAITS,),
+        samples.finished_client_waits,
+    ),
     *(
         Family(
             f"remuda_playwright_{what}_total",

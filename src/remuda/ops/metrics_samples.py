@@ -4,14 +4,15 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from remuda.grid.model import STARTUP_BUCKETS, State
 from remuda.grid.view import OrchestratorView
 from remuda.keyspace import metrics
 from remuda.keyspace.key import HashName, Key, Name
 from remuda.keyspace.log_codes import LEVELS, LOG_CODES
-from remuda.keyspace.playwright import PLAYWRIGHT_TOTALS
-from remuda.playwright.model import Browser
+from remuda.keyspace.playwright import PLAYWRIGHT_TOTALS, PLAYWRIGHT_WAITS
+from remuda.playwright.model import BEYOND, WAIT_BUCKETS, Browser
 from remuda.playwright.view import STATUSES, WaitingView, WorkerView
 
 METHODS = tuple(metrics.METRICS_HTTP_REQUESTS.parts["method"].split("|"))
@@ -29,6 +30,7 @@ COUNTERS: tuple[HashName, ...] = (
     metrics.METRICS_STORAGE_TOTAL(),
     metrics.METRICS_STORAGE_USED(),
     *(PLAYWRIGHT_TOTALS(browser) for browser in Browser),
+    *(PLAYWRIGHT_WAITS(browser) for browser in Browser),
 )
 """The hashes that are read as they are, field by field."""
 NUMBERS = (metrics.METRICS_STARTUP_SUM(),)
@@ -205,3 +207,18 @@ def _client_waits(reading: Reading) -> Iterator[tuple[Browser, list[float]]]:
         return
     for browser in Browser:
         yield browser, [each.waited for each in reading.clients if each.browser == browser]
+
+
+def finished_client_waits(reading: Reading) -> Iterator[Sample]:
+    for browser in Browser:
+        key, labels = PLAYWRIGHT_WAITS(browser), {"browser": browser}
+        buckets = [*(f"{each:g}" for each in WAIT_BUCKETS), BEYOND]
+        # Redis has each wait in one bucket only; the format wants it in all that it fits in.
+        counts = list(accumulate(reading.field(key, bucket) for bucket in buckets))
+        total = reading.field(key, "sum")
+        if math.isnan(counts[-1] + total):
+            continue  # A histogram that lacks a bucket is none.
+        for bucket, count in zip(buckets, counts, strict=True):
+            yield Sample(count, {**labels, "le": bucket}, "_bucket")
+        yield Sample(total, labels, "_sum")
+        yield Sample(counts[-1], labels, "_count")

@@ -37,4 +37,4 @@ elseif is_unknown or is_cleared then
   file(worker)
   ring()
 end
-return {call('GET', string.format(KEYS[12], worker)), is_unknown and 1 or 0}
+return {call('GET', string.format(KEYS[13], worker)), is_unknown and 1 or 0}

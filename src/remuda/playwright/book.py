@@ -19,6 +19,7 @@ _BY_BROWSER: Final[Sequence[Key[Any]]] = (
     playwright.PLAYWRIGHT_LEAVING,
     playwright.PLAYWRIGHT_VACANT,
     playwright.PLAYWRIGHT_TOTALS,
+    playwright.PLAYWRIGHT_WAITS,
 )
 _TEMPLATES: Final[Sequence[Key[Any]]] = (
     playwright.WORKER,

@@ -33,12 +33,18 @@ class Connections:
         return len(self._open)
 
     async def open(
-        self, browser: Browser, *, version: str = "", excluded: Collection[WorkerId] = ()
+        self,
+        browser: Browser,
+        *,
+        version: str = "",
+        waited: float = 0.0,
+        excluded: Collection[WorkerId] = (),
     ) -> Place | None:
         """A place for one more connection; None if all are taken. Raises as `Selector.pick` does."""
         connection = ConnectionId(new_id())
         picking = asyncio.create_task(
-            self._selector.pick(browser, connection, version=version, excluded=excluded), name="pick"
+            self._selector.pick(browser, connection, version=version, waited=waited, excluded=excluded),
+            name="pick",
         )
         try:
             place = await asyncio.shield(picking)

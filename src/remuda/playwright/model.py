@@ -16,6 +16,11 @@ _FIRST_MILLISECOND = 100_000_000_000
 # What the config promises is when a crash has healed: the lease, and the time until the next sweep after it.
 LEASE_SHARE = 2 / 3
 
+WAIT_BUCKETS = (0.01, 0.05, 0.25, 1, 2, 5, 10, 20, 30, 60, 120, 300)
+"""Seconds up to which the waits of clients for a place are told apart, for the metrics."""
+BEYOND = "+Inf"
+"""The bucket of those that took longer."""
+
 
 class Browser(StrEnum):
     """What a worker can hold."""
@@ -107,3 +112,8 @@ def beat_of(text: str | None) -> float | None:
     except ValueError:
         return None
     return beat / 1000 if beat >= _FIRST_MILLISECOND else beat
+
+
+def wait_bucket(waited: float) -> str:
+    """The bucket of a wait: the first that it fits in."""
+    return next((f"{bucket:g}" for bucket in WAIT_BUCKETS if waited <= bucket), BEYOND)

@@ -32,11 +32,13 @@ class Proxy:
 
     def __init__(self, store: Store, config: Config) -> None:
         self._default = config.playwright_browser
-        self._patience = float(config.playwright_wait)
         self._dial_timeout = float(config.playwright_dial)
         self._connections = Connections(store, Limits.of(config))
         self._room = WaitingRoom(
-            store, self._connections, patience=self._patience, longest=config.playwright_queue
+            store,
+            self._connections,
+            patience=float(config.playwright_wait),
+            longest=config.playwright_queue,
         )
 
     def route(self, request: Request) -> Plan | Awaitable[Plan]:
@@ -44,8 +46,7 @@ class Proxy:
         wish = read_wish(request, default=self._default)
         if isinstance(wish, Answer):
             return wish
-        deadline = clock.monotonic() + self._patience
-        return Call(self._room, self._connections, wish, deadline, self._dial_timeout).dial()
+        return Call(self._room, self._connections, wish, self._dial_timeout).dial()
 
     async def run(self) -> None:
         """Keeps what is open counted and what waits in line, until it is cancelled."""
@@ -65,13 +66,11 @@ class Proxy:
 class Call:
     """One client's connection, from its request to its end; the relay's caller."""
 
-    def __init__(
-        self, room: WaitingRoom, connections: Connections, wish: Wish, deadline: float, dial_timeout: float
-    ) -> None:
+    def __init__(self, room: WaitingRoom, connections: Connections, wish: Wish, dial_timeout: float) -> None:
         self._room = room
         self._connections = connections
         self._wish = wish
-        self._deadline = deadline
+        self._came = clock.monotonic()
         self._dial_timeout = dial_timeout
         self._place: Place | None = None
         self._failed: list[WorkerId] = []
@@ -79,7 +78,7 @@ class Call:
     async def dial(self) -> Dial:
         """A worker to try."""
         while True:
-            place = await self._room.find(self._wish, deadline=self._deadline, failed=self._failed)
+            place = await self._room.find(self._wish, came=self._came, failed=self._failed)
             self._place = place
             forward = way_to(place.endpoint)
             if forward is not None:

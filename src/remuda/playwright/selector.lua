@@ -7,13 +7,15 @@
 -- ARGV[5] connection
 -- ARGV[6] version of the client; empty if it does not tell, then any worker will do
 -- ARGV[7] lease, in seconds
--- ARGV[8..] excluded, workers that this client has tried in vain
+-- ARGV[8] waited, seconds since the client came
+-- ARGV[9] bucket of that wait
+-- ARGV[10..] excluded, workers that this client has tried in vain
 -- returns the worker's endpoint and the worker; or nil, the number of live workers, and the versions on offer
 
 places = tonumber(ARGV[2])
 local limit, version = tonumber(ARGV[3]), ARGV[6]
 local excluded = {}
-for index = 8, #ARGV do
+for index = 10, #ARGV do
   excluded[ARGV[index]] = true
 end
 
@@ -39,7 +41,7 @@ end
 local function best_up_to(ceiling)
   local best, highest = nil, -math.huge
   for _, each in ipairs(versions) do
-    local worker, score = best_of(string.format(KEYS[14], each), ceiling)
+    local worker, score = best_of(string.format(KEYS[15], each), ceiling)
     if worker and score > highest then best, highest = worker, score end
   end
   return best
@@ -55,4 +57,6 @@ end
 call('HINCRBY', LIFETIME, field(worker), 1)
 add(worker, ARGV[5], ARGV[4], tonumber(ARGV[7]))
 tally('picks', 1)
+call('HINCRBY', WAITS, ARGV[9], 1)
+call('HINCRBYFLOAT', WAITS, 'sum', ARGV[8])
 return {endpoint_of(worker), worker}

@@ -11,11 +11,21 @@ from remuda.base.errors import NoWorker, VersionNotOffered
 from remuda.base.ids import ConnectionId, WorkerId
 from remuda.keyspace.playwright import ANY_VERSION
 from remuda.playwright.book import BOOK, load
-from remuda.playwright.model import Browser, Limits, Place
+from remuda.playwright.model import Browser, Limits, Place, wait_bucket
 from remuda.store import Store
 
 _SELECT = load(
-    "selector.lua", "browser", "concurrent", "lifetime", "now", "connection", "version", "lease", "excluded"
+    "selector.lua",
+    "browser",
+    "concurrent",
+    "lifetime",
+    "now",
+    "connection",
+    "version",
+    "lease",
+    "waited",
+    "bucket",
+    "excluded",
 )
 
 
@@ -32,11 +42,13 @@ class Selector:
         connection: ConnectionId,
         *,
         version: str = "",
+        waited: float = 0.0,
         excluded: Collection[WorkerId] = (),
     ) -> Place | None:
         """A place for the connection, None if all are taken; NoWorker or VersionNotOffered if none will do.
 
-        A client of a version gets a worker of that version, or one that does not tell its own.
+        A client of a version gets a worker of that version, or one that does not tell its own. For how
+        long it has `waited` is kept for the metrics.
         """
         since = int(clock.now())
         limits = self._limits
@@ -51,6 +63,8 @@ class Selector:
                 connection,
                 version,
                 limits.lease,
+                f"{waited:.3f}",
+                wait_bucket(waited),
                 *excluded,
             ],
         )

@@ -46,17 +46,18 @@ class WaitingRoom:
         for limit in self._limits:
             limit.reschedule(asyncio.get_running_loop().time())
 
-    async def find(self, wish: Wish, *, deadline: float, failed: Collection[WorkerId] = ()) -> Place:
-        """A place, by `deadline` at the latest. VersionNotOffered at once, LineFull or Unavailable.
+    async def find(self, wish: Wish, *, came: float, failed: Collection[WorkerId] = ()) -> Place:
+        """A place, before the patience is over. VersionNotOffered at once, LineFull or Unavailable.
 
-        `failed` are workers that this client has tried in vain.
+        The client `came` at this moment of the monotonic clock. `failed` are workers that it has
+        tried in vain.
         """
         async with self._open():
             while True:
                 try:
-                    return await self._find(wish, deadline=deadline, failed=failed)
+                    return await self._find(wish, came=came, failed=failed)
                 except StoreUnavailable:
-                    if clock.monotonic() > deadline:
+                    if clock.monotonic() > came + self._patience:
                         raise
                     await asyncio.sleep(LOOK_AGAIN)
 
@@ -73,20 +74,23 @@ class WaitingRoom:
         finally:
             self._limits.discard(limit)
 
-    async def _find(self, wish: Wish, *, deadline: float, failed: Collection[WorkerId]) -> Place:
+    async def _find(self, wish: Wish, *, came: float, failed: Collection[WorkerId]) -> Place:
         line = f"playwright:{wish.browser}:{wish.version or ANY_VERSION}"
         # Whoever was let down by a worker has had its turn, and does not start again at the end of the line.
         if failed or await self._lines.is_empty(line):
             with suppress(NoWorker):
-                place = await self._pick(wish, failed)
+                place = await self._pick(wish, came=came, failed=failed)
                 if place is not None:
                     return place
-        return await self._wait_in_line(line, wish, deadline=deadline)
+        return await self._wait_in_line(line, wish, came=came)
 
-    async def _pick(self, wish: Wish, failed: Collection[WorkerId] = ()) -> Place | None:
-        return await self._connections.open(wish.browser, version=wish.version, excluded=failed)
+    async def _pick(self, wish: Wish, *, came: float, failed: Collection[WorkerId] = ()) -> Place | None:
+        waited = clock.monotonic() - came
+        return await self._connections.open(
+            wish.browser, version=wish.version, waited=waited, excluded=failed
+        )
 
-    async def _wait_in_line(self, line: str, wish: Wish, *, deadline: float) -> Place:
+    async def _wait_in_line(self, line: str, wish: Wish, *, came: float) -> Place:
         failure = Unavailable(f"No {wish} became free within {self._patience:g} s")
 
         # Nobody is excluded here: who stands first in line must not leave a place to nobody. A worker that
@@ -94,7 +98,7 @@ class WaitingRoom:
         async def look() -> Place | None:
             nonlocal failure
             try:
-                return await self._pick(wish)
+                return await self._pick(wish, came=came)
             except NoWorker as error:
                 failure = NoWorker(f"{error.message}, and none came within {self._patience:g} s")
                 return None
@@ -104,7 +108,7 @@ class WaitingRoom:
         found = None
         try:
             async with self._lines.wait(line, new_id(), longest=self._longest) as standing:
-                timeout = max(0.0, deadline - clock.monotonic())
+                timeout = max(0.0, came + self._patience - clock.monotonic())
                 found = await standing.served(freed_bell(wish.browser), look, timeout=timeout)
                 if found is None:
                     raise type(failure)(
