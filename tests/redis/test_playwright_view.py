@@ -7,11 +7,13 @@ import pytest
 
 from books import CHROMIUM, LIMITS, give_back, pick, placed, register
 from exposition import parse, value
+from proxies import Proxy, listening
 from remuda.base import clock
 from remuda.base.ids import new_id
 from remuda.fleet.line import Lines
 from remuda.keyspace import playwright
 from remuda.ops.exporter import Exporter
+from remuda.playwright import view
 from remuda.playwright.leases import Leases
 from remuda.playwright.model import Browser, Limits
 from remuda.playwright.view import read_connections, read_waiting, read_workers
@@ -105,6 +107,21 @@ async def test_the_api_tells_of_workers_connections_and_queue(store: Store) -> N
     assert [each["id"] for each in workers["workers"]] == ["w1"]
     assert [each["id"] for each in connections["connections"]] == [place.connection]
     assert [each["position"] for each in queue["queue"]] == [1, 2]
+
+
+async def test_connections_of_many_workers_are_asked_for_some_at_a_time(
+    store: Store, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(view, "BATCH", 2)
+    await register(store, *(f"w{number}" for number in range(5)))
+    places = [await placed(store, limits=Limits(concurrent=1)) for _ in range(5)]
+
+    proxy = Proxy(redis_url)
+    async with listening(proxy.talk) as url, Store(url) as watched:
+        seen = await read_connections(watched)
+
+    assert {each.id for each in seen} == {place.connection for place in places}
+    assert max(sent.count(b"WITHSCORES") for sent in proxy.received) == 2
 
 
 async def test_the_overview_counts_connections(store: Store) -> None:

@@ -3,7 +3,7 @@
 Times are RFC 3339, and names are camel case in JSON. A worker's endpoint is not shown: who knows it needs no
 gateway to use the browser."""
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Sequence
 
 from msgspec import Struct
 
@@ -102,17 +102,24 @@ async def _some_workers(store: Store, browser: Browser, names: Sequence[str]) ->
 
 async def read_connections(store: Store, *, limit: int = 1000) -> list[ConnectionView]:
     """Open connections, the oldest first; at most so many of each worker."""
-    asked: list[tuple[Browser, str, Awaitable[list[tuple[str, float]]]]] = []
+    found: list[ConnectionView] = []
     for browser in Browser:
-        for worker in await store.zrange(PLAYWRIGHT_WORKERS(browser), 0, MOST - 1):
-            key = PLAYWRIGHT_CONNECTIONS(browser, worker)
-            asked.append((browser, worker, store.send("ZRANGE", key, 0, limit - 1, "WITHSCORES")))
-    found = [
+        workers = await store.zrange(PLAYWRIGHT_WORKERS(browser), 0, MOST - 1)
+        for start in range(0, len(workers), BATCH):
+            found += await _connections_of(store, browser, workers[start : start + BATCH], limit=limit)
+    return sorted(found, key=lambda each: (each.since, each.id))
+
+
+async def _connections_of(
+    store: Store, browser: Browser, workers: Sequence[str], *, limit: int
+) -> list[ConnectionView]:
+    keys = [PLAYWRIGHT_CONNECTIONS(browser, worker) for worker in workers]
+    replies = [store.send("ZRANGE", key, 0, limit - 1, "WITHSCORES") for key in keys]
+    return [
         ConnectionView(connection, browser, worker, clock.rfc3339(float(since)))
-        for browser, worker, reply in asked
+        for worker, reply in zip(workers, replies, strict=True)
         for connection, since in await reply
     ]
-    return sorted(found, key=lambda each: (each.since, each.id))
 
 
 async def read_waiting(store: Store) -> list[WaitingView]:
