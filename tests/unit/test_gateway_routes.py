@@ -2,7 +2,7 @@
 
 import pytest
 
-from remuda.base.errors import SessionLost, UnknownMethod
+from remuda.base.errors import SessionLost, UnknownCommand, UnknownMethod
 from remuda.base.ids import SessionId
 from remuda.gateway.routes import Kind, Route, find_route, is_webdriver
 from remuda.storage.model import StorageId
@@ -119,8 +119,17 @@ def test_a_websocket_at_the_root_is_playwrights(target: str) -> None:
     assert find_route("GET", target) == Route(Kind.API)
 
 
-def test_any_other_websocket_is_the_apis() -> None:
-    assert find_route("GET", "/api/live", is_upgrade=True) == Route(Kind.API)
+@pytest.mark.parametrize("target", ["/api/live", "/playwrights", "/chromium?a=b", "/wd/hub/status"])
+def test_a_websocket_where_nobody_takes_one_hears_where_they_are(target: str) -> None:
+    with pytest.raises(UnknownCommand, match="/playwright/<browser>") as caught:
+        find_route("GET", target, is_upgrade=True)
+
+    assert f"at {target.partition('?')[0]}:" in caught.value.message
+    assert find_route("GET", target) == Route(Kind.API)
+
+
+def test_a_websocket_of_a_session_is_its_nodes() -> None:
+    assert find_route("GET", f"/session/{ID}/se/cdp", is_upgrade=True) == Route(Kind.NODE, ID)
 
 
 def test_webdriver_paths_are_known() -> None:

@@ -4,7 +4,7 @@ import re
 from enum import Enum
 from typing import NamedTuple
 
-from remuda.base.errors import SessionLost, UnknownMethod
+from remuda.base.errors import SessionLost, UnknownCommand, UnknownMethod
 from remuda.base.ids import UUID_PATTERN, SessionId
 from remuda.storage.model import StorageId
 
@@ -48,7 +48,7 @@ _CDP = Route(Kind.CDP)
 
 
 def find_route(method: str, target: str, *, is_upgrade: bool = False) -> Route:
-    """The route of a request; raises SessionLost or UnknownMethod where there can be none."""
+    """The route of a request; raises SessionLost, UnknownCommand or UnknownMethod where there is none."""
     # First, and in one match: commands to a session are nearly all there is.
     command = _command(target)
     if command is not None:
@@ -57,7 +57,7 @@ def find_route(method: str, target: str, *, is_upgrade: bool = False) -> Route:
     webdriver = _webdriver(target)
     path = target.partition("?")[0]
     if webdriver is None:
-        return _find_other(target, is_playwright=is_upgrade and path == "/")
+        return _find_other(target, path, is_upgrade=is_upgrade)
     if not is_session_root(path):
         raise SessionLost(f"There is no session {path.split('/session/')[1].partition('/')[0]!r}.")
     if method != "POST":
@@ -65,8 +65,8 @@ def find_route(method: str, target: str, *, is_upgrade: bool = False) -> Route:
     return Route(Kind.MANAGER, target=target[len(HUB) :]) if webdriver[1] else _MANAGER
 
 
-def _find_other(target: str, *, is_playwright: bool) -> Route:
-    if is_playwright or _playwright(target):
+def _find_other(target: str, path: str, *, is_upgrade: bool) -> Route:
+    if (is_upgrade and path == "/") or _playwright(target):
         return _PLAYWRIGHT
     if _cdp(target):
         return _CDP
@@ -76,6 +76,11 @@ def _find_other(target: str, *, is_playwright: bool) -> Route:
         what, session = selenoid.groups()
         rest = target[selenoid.end() :]
         return Route(Kind.NODE, SessionId(session), f"/session/{session}/aerokube/{what}{rest}")
+    if is_upgrade:
+        raise UnknownCommand(
+            f"No WebSocket is at {path}: Playwright connects to / or /playwright/<browser>, "
+            "connect_over_cdp to /cdp, and what a session offers is below /session/<id>/."
+        )
     return _API
 
 
