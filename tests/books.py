@@ -7,7 +7,7 @@ from remuda.base.ids import ConnectionId, WorkerId, new_id
 from remuda.keyspace import playwright
 from remuda.keyspace.key import HashName, ZSetName
 from remuda.playwright.leases import Leases
-from remuda.playwright.model import Browser, Limits, Place, Worker
+from remuda.playwright.model import Browser, Limits, Outcome, Place, Worker
 from remuda.playwright.reaper import Reaper
 from remuda.playwright.registry import Registry
 from remuda.playwright.selector import Selector
@@ -62,8 +62,10 @@ async def placed(store: Store, *, version: str = "", limits: Limits = LIMITS) ->
     return place
 
 
-async def give_back(store: Store, place: Place, *, limits: Limits = LIMITS, has_failed: bool = False) -> bool:
-    return await Leases(store, limits).give_back(place, has_failed=has_failed)
+async def give_back(
+    store: Store, place: Place, outcome: Outcome = Outcome.UNKNOWN, *, limits: Limits = LIMITS
+) -> bool:
+    return await Leases(store, limits).give_back(place, outcome)
 
 
 async def counts(store: Store, key: HashName) -> dict[str, int]:

@@ -46,6 +46,7 @@ class Asking:
         self._addresses = iter(addresses)
         self._timeout = timeout
         self.reasons: list[str] = []
+        self.takes = 0
         self.ends = 0
         self.is_cancelled = False
         self.before_next = asyncio.Event()
@@ -62,6 +63,9 @@ class Asking:
 
     def is_answer(self, status: int) -> bool:
         return status == 428
+
+    def taken(self) -> None:
+        self.takes += 1
 
     async def refused(self, reason: str) -> Dial | Answer:
         self.reasons.append(reason)
@@ -174,6 +178,7 @@ async def test_an_answer_that_is_the_clients_reaches_it() -> None:
         assert answer.endswith(b"\r\n\r\nspeak 1.62")
         assert kit.asking.reasons == []
         await eventually(lambda: kit.asking.ends == 1)
+        assert kit.asking.takes == 1
         assert statuses(kit) == [428]
 
 
@@ -191,7 +196,7 @@ async def test_the_end_of_a_tunnel_is_told_once(side: str) -> None:
     async with dialling(take) as kit:
         client = await kit.send(UPGRADE)
         await client.receive(SWITCHING)
-        assert kit.asking.ends == 0
+        assert (kit.asking.takes, kit.asking.ends) == (1, 0)
 
         if side == "client":
             client.leave()
@@ -214,6 +219,7 @@ async def test_a_client_that_leaves_before_the_answer_ends_the_call_at_once() ->
         client.leave()
 
         await eventually(lambda: kit.asking.ends == 1)
+        assert kit.asking.takes == 0
         await eventually(lambda: kit.upstreams[0].lines[0].is_closed)
         assert kit.asking.reasons == []
         assert kit.upstreams[1].lines == []

@@ -23,7 +23,7 @@ from remuda.base.errors import NoWorker, VersionNotOffered
 from remuda.base.ids import WorkerId
 from remuda.keyspace import playwright
 from remuda.playwright.leases import Leases
-from remuda.playwright.model import Limits, Place
+from remuda.playwright.model import Limits, Outcome, Place
 from remuda.playwright.registry import Registry
 from remuda.store import Store
 from remuda.store.census import take_census
@@ -136,11 +136,11 @@ class Book(RuleBasedStateMachine):
             self.live.append(place)
 
     @precondition(lambda self: self.live)
-    @rule(choice=st.integers(0, 99), times=st.integers(1, 2), has_failed=st.booleans())
-    def a_client_goes(self, choice: int, times: int, has_failed: bool) -> None:
+    @rule(choice=st.integers(0, 99), times=st.integers(1, 2), outcome=st.sampled_from(Outcome))
+    def a_client_goes(self, choice: int, times: int, outcome: Outcome) -> None:
         place = self.live.pop(choice % len(self.live))
         for _ in range(times):
-            self._do(Leases(self._store, LIMITS).give_back(place, has_failed=has_failed))
+            self._do(Leases(self._store, LIMITS).give_back(place, outcome))
 
     @rule()
     def a_gateway_is_killed(self) -> None:
@@ -212,6 +212,7 @@ class Book(RuleBasedStateMachine):
         assert await lifetime(store) == {}
         for key in (WORKERS, LEASES, playwright.PLAYWRIGHT_SUSPECTS(CHROMIUM)):
             assert await store.zrange(key) == []
+        assert await store.hgetall(playwright.PLAYWRIGHT_FAILURES(CHROMIUM)) == {}
         for version in ("1.62", "1.65", "any"):
             assert await store.zrange(playwright.PLAYWRIGHT_FREE(CHROMIUM, version)) == []
         assert await take_census(store) == []

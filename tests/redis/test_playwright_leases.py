@@ -14,18 +14,24 @@ from books import (
     pick,
     placed,
     register,
+    scores,
     set_lifetime,
+    worker,
 )
+from remuda.base import clock
 from remuda.keyspace import playwright
 from remuda.playwright.book import freed_bell
 from remuda.playwright.leases import BATCH, Leases
-from remuda.playwright.model import Limits
+from remuda.playwright.model import Limits, Outcome
+from remuda.playwright.registry import Registry
 from remuda.store import Store
 from remuda.store.census import take_census
 
 OVER = Limits(lease=-1)
 """Leases that are over as soon as they begin."""
 COMMAND = playwright.WORKER_COMMAND(CHROMIUM, "w1")
+SUSPECTS = playwright.PLAYWRIGHT_SUSPECTS(CHROMIUM)
+FAILURES = playwright.PLAYWRIGHT_FAILURES(CHROMIUM)
 
 
 async def test_what_is_given_back_is_free_again_and_those_who_wait_hear_of_it(any_store: Store) -> None:
@@ -202,11 +208,93 @@ async def test_a_command_that_was_never_seen_is_given_again(store: Store) -> Non
 
 async def test_a_suspect_that_beats_without_telling_us_is_looked_at_again(store: Store) -> None:
     await register(store, "w1")
-    await give_back(store, await placed(store), has_failed=True)
+    await give_back(store, await placed(store), Outcome.FAILED)
     assert await pick(store) is None
     await store.zadd(playwright.PLAYWRIGHT_SUSPECTS(CHROMIUM), {"w1": 1})
 
     await Leases(store, LIMITS).sweep(CHROMIUM)
+
+    await placed(store)
+
+
+async def fail(store: Store) -> float:
+    """Has the only worker fail once more; for how many seconds it is suspected."""
+    await give_back(store, await placed(store), Outcome.FAILED)
+    return (await scores(store, SUSPECTS))["w1"] - clock.now()
+
+
+async def look_again(store: Store) -> None:
+    """The time of the suspicion is over."""
+    await store.zadd(SUSPECTS, {"w1": 1})
+    await Leases(store, LIMITS).sweep(CHROMIUM)
+
+
+async def test_who_lives_but_never_answers_is_suspected_for_longer_and_longer(store: Store) -> None:
+    await register(store, "w1")
+
+    seconds = []
+    for _ in range(7):
+        seconds.append(await fail(store))
+        await look_again(store)
+
+    assert seconds == pytest.approx([15, 30, 60, 120, 240, 240, 240], abs=7)
+
+
+async def test_a_beat_clears_the_first_suspicion_only(store: Store) -> None:
+    (beating,) = await register(store, "w1")
+    await fail(store)
+    await beating.beat()
+    await fail(store)
+
+    await beating.beat()
+
+    assert await pick(store) is None
+    await store.zadd(SUSPECTS, {"w1": 1})
+    await beating.beat()
+    await placed(store)
+
+
+@pytest.mark.parametrize(("outcome", "failures"), [(Outcome.SERVED, {}), (Outcome.UNKNOWN, {"w1": "1"})])
+async def test_only_who_has_served_begins_anew(
+    store: Store, outcome: Outcome, failures: dict[str, str]
+) -> None:
+    await register(store, "w1")
+    await fail(store)
+    await look_again(store)
+
+    await give_back(store, await placed(store), outcome)
+
+    assert await store.hgetall(FAILURES) == failures
+
+
+async def test_a_connection_from_before_the_failure_proves_nothing(store: Store) -> None:
+    await register(store, "w1")
+    old = await placed(store)
+    await fail(store)
+
+    await give_back(store, old, Outcome.SERVED)
+
+    assert await store.hgetall(FAILURES) == {"w1": "1"}
+
+
+async def test_clients_that_fail_together_tell_of_one_failure(store: Store) -> None:
+    await register(store, "w1")
+
+    for place in [await placed(store) for _ in range(4)]:
+        await give_back(store, place, Outcome.FAILED)
+
+    assert await store.hgetall(FAILURES) == {"w1": "1"}
+
+
+async def test_a_worker_at_another_address_is_not_suspected(store: Store) -> None:
+    await register(store, "w1")
+    await fail(store)
+    await look_again(store)
+    await fail(store)
+    assert await pick(store) is None
+
+    moved = replace(worker("w1"), endpoint="ws://host:2/w1")
+    await Registry(store, moved, key_ttl=60, lease=60).register()
 
     await placed(store)
 

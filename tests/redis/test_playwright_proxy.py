@@ -7,7 +7,7 @@ import pytest
 
 from books import active, check_book, lifetime
 from corrals import USER_AGENT, ScriptedWorker, front_door, workers
-from remuda.keyspace.playwright import PLAYWRIGHT_LEASES, WORKER
+from remuda.keyspace.playwright import PLAYWRIGHT_FAILURES, PLAYWRIGHT_LEASES, WORKER
 from remuda.playwright.model import Browser
 from remuda.store import Store
 from servers import free_port
@@ -177,6 +177,17 @@ async def test_a_worker_that_does_not_answer_is_never_heard_of(store: Store) -> 
         await eventually(lambda: is_active(store, w1=0, w2=3))
         for socket in sockets:
             await socket.close()
+
+
+async def test_a_worker_that_serves_again_is_trusted_again(store: Store) -> None:
+    failures = PLAYWRIGHT_FAILURES("chromium")
+    async with workers(store, ScriptedWorker("w1")), front_door(store) as door:
+        await store.hset(failures, {"w1": 3})
+        socket = await door.connect()
+        await socket.close()
+
+        await eventually(lambda: is_active(store, w1=0))
+        assert await store.hgetall(failures) == {}
 
 
 async def test_a_worker_that_refuses_is_never_heard_of(store: Store) -> None:

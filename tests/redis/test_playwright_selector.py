@@ -19,7 +19,7 @@ from books import (
 )
 from remuda.base.errors import NoWorker, VersionNotOffered
 from remuda.keyspace import playwright
-from remuda.playwright.model import Browser, Limits
+from remuda.playwright.model import Browser, Limits, Outcome
 from remuda.store import Store
 from remuda.store.census import take_census
 
@@ -142,7 +142,7 @@ async def test_a_black_hole_attracts_nobody_until_it_beats_again(store: Store) -
     place = await placed(store)
     assert place.worker == "w1"
 
-    await give_back(store, place, has_failed=True)
+    await give_back(store, place, Outcome.FAILED)
 
     assert [(await placed(store)).worker for _ in range(3)] == ["w2"] * 3
     await hole.beat()

@@ -15,7 +15,7 @@ from remuda.keyspace import playwright
 from remuda.ops.exporter import Exporter
 from remuda.playwright import view
 from remuda.playwright.leases import Leases
-from remuda.playwright.model import Browser, Limits
+from remuda.playwright.model import Browser, Limits, Outcome
 from remuda.playwright.view import read_connections, read_waiting, read_workers
 from remuda.store import Store
 from remuda.web.overview import read_playwright
@@ -138,7 +138,7 @@ async def test_the_overview_counts_connections(store: Store) -> None:
 async def test_the_metrics_tell_what_is_and_what_happened(store: Store) -> None:
     one, *_ = await register(store, "w1", "w2", "w3")
     await one.drain()
-    await give_back(store, await placed(store), has_failed=True)
+    await give_back(store, await placed(store), Outcome.FAILED)
     await placed(store, limits=Limits(lease=-1))
     await Leases(store, LIMITS).sweep(CHROMIUM)
     await placed(store)

@@ -102,6 +102,9 @@ class _Call:
     def is_answer(self, status: int) -> bool:
         return False
 
+    def taken(self) -> None:
+        """The session is its client's from its creation on."""
+
     async def refused(self, reason: str) -> Dial | Answer:
         raise UpstreamUnavailable(f"The browser of session {self._session} does not answer: {reason}")
 

@@ -97,10 +97,19 @@ PLAYWRIGHT_FREE = Key(
 PLAYWRIGHT_SUSPECTS = Key(
     "remuda:playwright:suspects:{browser}",
     ZSetName,
-    meaning="Workers that did not answer a gateway; none is chosen again before its next beat",
+    meaning="Workers that did not answer a gateway, and are not chosen until they are cleared",
     writer="playwright/leases; playwright/registry and playwright/reaper remove",
     lifetime=until("the last one is cleared"),
     fields={"member": "worker id, scored by the Unix second until which it is suspected"},
+    parts=_BY_BROWSER,
+)
+PLAYWRIGHT_FAILURES = Key(
+    "remuda:playwright:failures:{browser}",
+    HashName,
+    meaning="How often workers did not answer, in a row: a beat clears only the first suspicion",
+    writer="playwright/leases; playwright/registry and playwright/reaper remove",
+    lifetime=until("the last one has served a client, moved or left"),
+    fields={"<worker>": "number of failures since it last served a client"},
     parts=_BY_BROWSER,
 )
 PLAYWRIGHT_LEASES = Key(

@@ -27,7 +27,11 @@ else
 end
 call('ZADD', OFFERS, 'GT', now + seconds, version)
 
-local is_cleared = call('ZREM', SUSPECTS, worker) == 1
+-- A beat shows that a worker lives, not that gateways reach it: who has failed again after one stays suspected
+-- until the time is over, unless it has moved.
+if is_unknown then call('HDEL', FAILURES, worker) end
+local has_failed_again = tonumber(call('HGET', FAILURES, worker) or 0) > 1
+local is_cleared = not (has_failed_again and is_in(SUSPECTS, worker)) and call('ZREM', SUSPECTS, worker) == 1
 if status == 'draining' then
   call('HSET', key, 'status', status)
   call('ZADD', LEAVING, now + seconds, worker)
@@ -37,4 +41,4 @@ elseif is_unknown or is_cleared then
   file(worker)
   ring()
 end
-return {call('GET', string.format(KEYS[13], worker)), is_unknown and 1 or 0}
+return {call('GET', string.format(KEYS[14], worker)), is_unknown and 1 or 0}

@@ -11,16 +11,18 @@
 -- KEYS[9] remuda:playwright:vacant:{browser}
 -- KEYS[10] remuda:playwright:totals:{browser}
 -- KEYS[11] remuda:playwright:waits:{browser}
--- KEYS[12] worker:{browser}:{worker}, a template by worker
--- KEYS[13] worker:cmd:{browser}:{worker}, a template by worker
--- KEYS[14] remuda:playwright:connections:{browser}:{worker}, a template by worker
--- KEYS[15] remuda:playwright:free:{browser}:{version}, a template by version
--- KEYS[16] remuda:bell:{topic}, rung when a place may have become free
+-- KEYS[12] remuda:playwright:failures:{browser}
+-- KEYS[13] worker:{browser}:{worker}, a template by worker
+-- KEYS[14] worker:cmd:{browser}:{worker}, a template by worker
+-- KEYS[15] remuda:playwright:connections:{browser}:{worker}, a template by worker
+-- KEYS[16] remuda:playwright:free:{browser}:{version}, a template by version
+-- KEYS[17] remuda:bell:{topic}, rung when a place may have become free
 
 local call = redis.call
 local ACTIVE, LIFETIME, WORKERS, VERSIONS, OFFERS = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local SUSPECTS, LEASES, LEAVING, VACANT, TOTALS, WAITS = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11]
-local own_browser = KEYS[12]:match('(%l+):%%s$')
+local SUSPECTS, LEASES, LEAVING, VACANT, TOTALS = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
+local WAITS, FAILURES = KEYS[11], KEYS[12]
+local own_browser = KEYS[13]:match('(%l+):%%s$')
 
 -- Redis' own clock: leases and beats of many machines are compared here, and their clocks differ.
 local clock = call('TIME')
@@ -32,14 +34,14 @@ local now = this_second + clock[2] / 1e6
 local places = math.huge
 
 local function field(worker) return own_browser .. ':' .. worker end
-local function key_of(worker) return string.format(KEYS[12], worker) end
-local function connections_of(worker) return string.format(KEYS[14], worker) end
+local function key_of(worker) return string.format(KEYS[13], worker) end
+local function connections_of(worker) return string.format(KEYS[15], worker) end
 
 local function tally(what, by)
   if by > 0 then call('HINCRBY', TOTALS, what, by) end
 end
 
-local function ring() call('PUBLISH', KEYS[16], '') end
+local function ring() call('PUBLISH', KEYS[17], '') end
 
 local function is_in(zset, worker)
   local score = call('ZSCORE', zset, worker)
@@ -63,7 +65,7 @@ end
 local function file(worker)
   local version = call('HGET', VERSIONS, worker)
   if not version then return nil end
-  local index = string.format(KEYS[15], version)
+  local index = string.format(KEYS[16], version)
   local active = tonumber(call('HGET', ACTIVE, field(worker)) or 0)
   if active < places and is_open(worker) then
     local score = string.format('%.6f', lifetime_of(worker) - active / 1e6)
@@ -76,8 +78,9 @@ end
 
 local function forget(worker)
   local version = call('HGET', VERSIONS, worker)
-  if version then call('ZREM', string.format(KEYS[15], version), worker) end
+  if version then call('ZREM', string.format(KEYS[16], version), worker) end
   call('HDEL', VERSIONS, worker)
+  call('HDEL', FAILURES, worker)
   for _, zset in ipairs({WORKERS, SUSPECTS, LEAVING}) do
     call('ZREM', zset, worker)
   end
@@ -141,7 +144,7 @@ end
 -- Tells a worker at its lifetime limit to shut down, if it is its turn.
 local function restart_if_due(worker, limit, percent, seconds)
   if lifetime_of(worker) < limit or not is_open(worker) or not may_one_go(percent) then return false end
-  local command = string.format(KEYS[13], worker)
+  local command = string.format(KEYS[14], worker)
   call('SET', command, 'shutdown', 'EX', seconds)
   call('PUBLISH', command, 'shutdown')
   call('ZADD', LEAVING, now + seconds, worker)

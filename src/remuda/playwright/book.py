@@ -20,6 +20,7 @@ _BY_BROWSER: Final[Sequence[Key[Any]]] = (
     playwright.PLAYWRIGHT_VACANT,
     playwright.PLAYWRIGHT_TOTALS,
     playwright.PLAYWRIGHT_WAITS,
+    playwright.PLAYWRIGHT_FAILURES,
 )
 _TEMPLATES: Final[Sequence[Key[Any]]] = (
     playwright.WORKER,

@@ -7,7 +7,7 @@ from remuda.base.errors import RemudaError, Unavailable
 from remuda.base.ids import ConnectionId, WorkerId, new_id
 from remuda.base.log import get_logger
 from remuda.playwright.leases import Leases
-from remuda.playwright.model import Browser, Limits, Place
+from remuda.playwright.model import Browser, Limits, Outcome, Place
 from remuda.playwright.reaper import Reaper
 from remuda.playwright.selector import Selector
 from remuda.store import Store
@@ -60,16 +60,16 @@ class Connections:
         if not picking.cancelled() and picking.exception() is None and (place := picking.result()):
             self.close(place)
 
-    def close(self, place: Place, *, has_failed: bool = False) -> None:
+    def close(self, place: Place, outcome: Outcome = Outcome.UNKNOWN) -> None:
         """Ends a connection. Returns at once, since the end of a client must not wait for Redis."""
         self._open.discard(place)
-        task = asyncio.create_task(self._give_back(place, has_failed=has_failed), name="give back")
+        task = asyncio.create_task(self._give_back(place, outcome), name="give back")
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
 
-    async def _give_back(self, place: Place, *, has_failed: bool) -> None:
+    async def _give_back(self, place: Place, outcome: Outcome) -> None:
         try:
-            await self._leases.give_back(place, has_failed=has_failed)
+            await self._leases.give_back(place, outcome)
         except Unavailable as error:  # Should this gateway end before the next round, its lease runs out.
             self._owed.add(place)
             log.warning("connection not given back", worker=place.worker, reason=error.message)

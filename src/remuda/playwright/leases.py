@@ -7,12 +7,21 @@ from itertools import groupby
 from operator import attrgetter
 
 from remuda.playwright.book import BOOK, load
-from remuda.playwright.model import Browser, Limits, Place
+from remuda.playwright.model import Browser, Limits, Outcome, Place
 from remuda.store import Store
 from remuda.store.commands import Value
 
 _GIVE_BACK = load(
-    "give_back.lua", "worker", "connection", "concurrent", "lifetime", "percent", "seconds", "suspected"
+    "give_back.lua",
+    "worker",
+    "connection",
+    "concurrent",
+    "lifetime",
+    "percent",
+    "seconds",
+    "outcome",
+    "suspected",
+    "doublings",
 )
 _RENEW = load("renew.lua", "concurrent", "lease", "connections")
 _SWEEP = load("sweep.lua", "concurrent", "lifetime", "percent", "seconds", "most")
@@ -20,9 +29,10 @@ _SWEEP = load("sweep.lua", "concurrent", "lifetime", "percent", "seconds", "most
 # So many at a time: Redis does nothing else meanwhile.
 BATCH = 100
 
-# A live worker beats long before and is cleared by that. One of another make beats without telling us, and is
-# looked at again after this time.
-SUSPECTED_FOR = 30
+# A live worker beats before and is cleared by that, the first time. One that beats and cannot be reached
+# costs a client the dial time-out whenever it is tried again: then after 30 s, 60 s, and so on up to 4 min.
+SUSPECTED_FOR = 15
+DOUBLINGS = 4
 
 
 class Leases:
@@ -32,10 +42,11 @@ class Leases:
         self._store = store
         self._limits = limits
 
-    async def give_back(self, place: Place, *, has_failed: bool = False) -> bool:
+    async def give_back(self, place: Place, outcome: Outcome = Outcome.UNKNOWN) -> bool:
         """Ends a connection; False if it was not counted any more. Twice does no harm.
 
-        A worker that has failed, that is, did not answer, is chosen by nobody until it has beaten again.
+        A worker that has failed is chosen by nobody until it has beaten again; if it fails again before
+        it has served anybody, for longer and longer.
         """
         limits = self._limits
         args: list[Value] = [
@@ -45,7 +56,9 @@ class Leases:
             limits.lifetime,
             limits.restart_share,
             limits.command_ttl,
-            SUSPECTED_FOR if has_failed else 0,
+            outcome,
+            SUSPECTED_FOR,
+            DOUBLINGS,
         ]
         return bool(await self._store.run(_GIVE_BACK, keys=BOOK[place.browser], args=args))
 

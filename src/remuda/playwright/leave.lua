@@ -9,7 +9,7 @@ end
 call('DEL', key_of(worker))
 call('HDEL', ACTIVE, field(worker))
 call('HDEL', LIFETIME, field(worker))
-call('DEL', connections_of(worker), string.format(KEYS[13], worker))
+call('DEL', connections_of(worker), string.format(KEYS[14], worker))
 forget(worker)
 call('ZADD', VACANT, now + ARGV[2], worker)
 return nil

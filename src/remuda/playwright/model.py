@@ -37,6 +37,16 @@ class Status(StrEnum):
     DRAINING = "draining"
 
 
+class Outcome(StrEnum):
+    """What a connection showed of its worker."""
+
+    SERVED = "served"
+    FAILED = "failed"
+    """It did not answer."""
+    UNKNOWN = ""
+    """The client left first."""
+
+
 @dataclass(frozen=True)
 class Worker:
     """A worker, as it introduces itself."""

@@ -15,7 +15,7 @@ from remuda.base.ids import WorkerId
 from remuda.base.log import get_logger
 from remuda.fleet.relay import Address, Answer, Dial, Forward, Plan, Request
 from remuda.playwright.connections import Connections
-from remuda.playwright.model import Limits, Place
+from remuda.playwright.model import Limits, Outcome, Place
 from remuda.playwright.waiting import WaitingRoom
 from remuda.playwright.wish import Wish, read_wish
 from remuda.store import Store
@@ -73,6 +73,7 @@ class Call:
         self._came = clock.monotonic()
         self._dial_timeout = dial_timeout
         self._place: Place | None = None
+        self._outcome = Outcome.UNKNOWN
         self._failed: list[WorkerId] = []
 
     async def dial(self) -> Dial:
@@ -88,6 +89,9 @@ class Call:
     def is_answer(self, status: int) -> bool:
         return status == VERSION_MISMATCH
 
+    def taken(self) -> None:
+        self._outcome = Outcome.SERVED
+
     async def refused(self, reason: str) -> Dial:
         self._give_up(reason)
         try:
@@ -102,12 +106,12 @@ class Call:
         assert place is not None
         log.warning("worker does not answer", worker=place.worker, browser=place.browser, reason=reason)
         self._failed.append(place.worker)
-        self._connections.close(place, has_failed=True)
+        self._connections.close(place, Outcome.FAILED)
 
     def ended(self) -> None:
         place, self._place = self._place, None
         if place is not None:
-            self._connections.close(place)
+            self._connections.close(place, self._outcome)
 
 
 def way_to(endpoint: str) -> Forward | None:

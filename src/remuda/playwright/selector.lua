@@ -41,7 +41,7 @@ end
 local function best_up_to(ceiling)
   local best, highest = nil, -math.huge
   for _, each in ipairs(versions) do
-    local worker, score = best_of(string.format(KEYS[15], each), ceiling)
+    local worker, score = best_of(string.format(KEYS[16], each), ceiling)
     if worker and score > highest then best, highest = worker, score end
   end
   return best

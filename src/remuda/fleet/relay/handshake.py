@@ -84,6 +84,7 @@ class Handshake:
 
     def _take(self) -> None:
         self._is_taken = True
+        self._plan.caller.taken()
         self._exchange.upstream = self._upstream
         self._settle(None)
 

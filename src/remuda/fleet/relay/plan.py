@@ -54,6 +54,9 @@ class Caller(Protocol):
     def is_answer(self, status: int) -> bool:
         """Whether this status is meant for the client; any other but 101 is a refusal."""
 
+    def taken(self) -> None:
+        """The client has its answer from the upstream that was dialled last."""
+
     async def refused(self, reason: str) -> "Dial | Answer":
         """What to do instead; cancelled when the client leaves."""
 
