@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
+import psutil
 import pytest
 
 import grids
@@ -177,6 +178,40 @@ async def whose_recording_fails(scene: Scene) -> SessionId:
     return session
 
 
+async def whose_client_tells_of_its_test(scene: Scene) -> SessionId:
+    session = await scene.client.open()
+    event = {"eventType": "test:step", "payload": {}}
+    assert (await scene.client.call("POST", f"/session/{session}/se/event", event)).status == 200
+    await scene.client.close(session)
+    return session
+
+
+async def whose_first_node_dies(scene: Scene) -> SessionId:
+    while True:
+        before = set(await grids.all_sessions(scene.store))
+        asking = asyncio.create_task(scene.client.open())
+        session = await scene.latest(before)
+        node = await eventually(lambda: noted_node(scene, session), DEADLINE)  # noqa: B023  # awaited here
+        assert node
+        node.suspend()
+        await eventually(lambda: is_handed_over(scene, session), DEADLINE)  # noqa: B023
+        if not await scene.store.exists(grid.SESSION_UPSTREAM(session)):
+            node.kill()
+            await scene.client.close(await asking)
+            return session
+        node.resume()  # It was too fast for us.
+        await scene.client.close(await asking)
+
+
+async def noted_node(scene: Scene, session: SessionId) -> psutil.Process | None:
+    noted = await scene.store.hget(grid.ORCHESTRATOR_NODES(scene.ranch.orchestrator), session)
+    return psutil.Process(int(noted.split()[0])) if noted else None
+
+
+async def is_handed_over(scene: Scene, session: SessionId) -> bool:
+    return session not in await scene.store.lrange(grid.ORCHESTRATOR_PENDING(scene.ranch.orchestrator))
+
+
 async def whose_node_has_gone(scene: Scene) -> SessionId:
     session, sessions = await grids.new_session(scene.store), Sessions(scene.store)
     await sessions.move(session, State.PENDING, code="SCHED", orchestrator=OrchestratorId(IDLE))
@@ -203,6 +238,8 @@ WALKS: dict[Walk, str] = {
     whose_driver_dies: "NALIVE DFAILURE TERM HALT",
     whose_client_hangs_up: "NALIVE CLOST CLOSED HALT",
     whose_recording_fails: "NALIVE RFAILURE CLOSED HALT",
+    whose_client_tells_of_its_test: "NALIVE EVENT CLOSED HALT",
+    whose_first_node_dies: "SCHED RESCHED NALIVE CLOSED HALT",
     whose_node_has_gone: "NALIVE NLOST TERM",
 }
 """The codes that each session must have, each component's in this order."""
