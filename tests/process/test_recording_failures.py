@@ -2,6 +2,7 @@
 why there is no more of it."""
 
 import os
+import re
 import shutil
 import signal
 from collections.abc import AsyncIterator, Iterator
@@ -27,6 +28,9 @@ SCREENED = [
     pytest.param(name, marks=pytest.mark.skipif(name not in FOUND, reason=f"no {FAMILIES[name].title} here"))
     for name in ("firefox", "MiniBrowser")
 ]
+
+# RFC 8216, 4.3.2.2: a part of the one file that holds the video.
+_RANGE = re.compile(r"^#EXT-X-BYTERANGE:(\d+)@(\d+)", re.MULTILINE)
 
 pytestmark = [
     pytest.mark.xdist_group("recording"),
@@ -73,7 +77,10 @@ def files_of(ranch: Ranch, session: SessionId) -> Path:
 
 
 def has_segment(files: Path) -> bool:
-    return "#EXTINF" in (files / "stream.m3u8").read_text()
+    """Whether a first part of the video is on the disk; ffmpeg names it a moment before it is."""
+    ranges = _RANGE.findall((files / "stream.m3u8").read_text())
+    ends = [int(length) + int(start) for length, start in ranges]
+    return bool(ends) and max(ends) <= (files / "video.mp4").stat().st_size
 
 
 def is_complete(files: Path) -> bool:
@@ -145,7 +152,8 @@ async def test_an_encoder_that_cannot_write_ends_nothing_but_the_video(
     assert (await client.title(session)).status == 200
     await client.close(session)
     await eventually(lambda: is_complete(files), DEADLINE)
-    assert is_like(colours(files / "stream.m3u8")[0], RED)
+    # The first frames may show the empty page before it.
+    assert any(is_like(colour, RED) for colour in colours(files / "stream.m3u8"))
 
 
 async def test_the_video_of_a_killed_node_plays_and_is_indexed(
@@ -162,7 +170,8 @@ async def test_the_video_of_a_killed_node_plays_and_is_indexed(
     await eventually(lambda: has_ended(store, session), DEADLINE)
     await eventually(lambda: is_complete(files), DEADLINE)
     await eventually(lambda: not any(each.is_running() for each in encoders), DEADLINE)
-    assert probe(files / "stream.m3u8").duration >= 4
+    # Fragments, so it plays wherever it was cut off.
+    assert any(is_like(colour, RED) for colour in colours(files / "video.mp4"))
     assert await store.get(grid.SESSION_STORAGE(session)) is not None
     known = {each.place.name for each in await indexed(files.parent, session)}
     assert {"video.m3u8", "stream.m3u8", "messages.vtt"} <= known
