@@ -2,20 +2,20 @@
 its first seconds on.
 
 It runs at a low priority, and whoever feeds it drops what it does not take at once: a recording must never
-slow its session. When its node dies it is told to end, not killed, so that the video is complete up to then;
-hence it does not carry the node's mark either (see `fleet/leftovers.py`).
+slow its session. When its node dies, so do the pipe or the screen it reads, and with them the video, which is
+complete up to then. Nobody signals it: the kernel would once for each thread of the node, and at the second
+signal ffmpeg gives up what it writes. Hence it carries no mark of the node's either (`fleet/leftovers.py`).
 """
 
 import asyncio
 import os
 import shutil
-import signal
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from remuda.base.errors import Unavailable
-from remuda.base.processes import die_with_parent, until_exit
+from remuda.base.processes import until_exit
 from remuda.grid.node.recording.hls import MAX_BITRATE, SEGMENT, STREAM, level_of
 from remuda.grid.video import Video
 
@@ -88,7 +88,7 @@ class Encoder:
                     stderr=output,
                     cwd=directory,
                     start_new_session=True,
-                    preexec_fn=_meekly(die_with_parent(signal.SIGTERM)),
+                    preexec_fn=_be_meek,
                 )
         except OSError as error:
             raise Unavailable(f"ffmpeg cannot be started: {error}") from error
@@ -135,9 +135,5 @@ class Encoder:
             return ""
 
 
-def _meekly(prepare: Callable[[], None]) -> Callable[[], None]:
-    def ready() -> None:
-        prepare()
-        os.nice(NICENESS)
-
-    return ready
+def _be_meek() -> None:
+    os.nice(NICENESS)
