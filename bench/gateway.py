@@ -11,10 +11,9 @@ from statistics import median
 
 from bench.load import idle_websockets, latencies_ms, messages_per_second, requests_per_second
 from bench.peers import Field, Peer, cpu_seconds, field, rss
-from bench.report import Target, keep, print_table, print_targets, ratio, spread
+from bench.report import Samples, Target, ratio, report
 
 IDLE = 1000
-Samples = dict[str, dict[str, list[float]]]
 
 
 def main() -> None:
@@ -25,15 +24,7 @@ def main() -> None:
     with field() as peers:
         samples = measure(peers, options.rounds, options.seconds)
         samples["idle websockets, MB"] = {peer.name: [idle_mb(peer)] for peer in (peers.nginx, peers.gateway)}
-    targets = judge(samples)
-    rows = [
-        [what, *(f"{name}: {spread(values)}" for name, values in of.items())] for what, of in samples.items()
-    ]
-    width = max(len(row) for row in rows)
-    print_table(["median [range]"] + [""] * (width - 1), [row + [""] * (width - len(row)) for row in rows])
-    print()
-    print_targets(targets)
-    print(f"\nkept in {keep('gateway', samples, targets)}")
+    report("gateway", samples, judge(samples))
 
 
 def parse() -> argparse.Namespace:

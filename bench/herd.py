@@ -25,7 +25,7 @@ from urllib.parse import urlsplit
 
 import psutil
 
-from bench.report import Target, keep, print_table, print_targets, spread
+from bench.report import Samples, Target, report
 from remuda.fleet.browsers import QUIET_ARGS
 from remuda.grid.browsers import find_browsers
 
@@ -82,14 +82,7 @@ def main() -> None:
     samples["warm session, ms"] = {"herd": measure_warm(options.sessions)}
     samples["up, s to ready"] = {"herd": [seconds for seconds, _ in ups]}
     samples["up, MB without a browser"] = {"herd": [megabytes for _, megabytes in ups]}
-    targets = judge(samples)
-    rows = [
-        [what, *(f"{name}: {spread(values)}" for name, values in of.items())] for what, of in samples.items()
-    ]
-    print_table(["median [range]", "", ""], [row + [""] * (3 - len(row)) for row in rows])
-    print()
-    print_targets(targets)
-    print(f"\nkept in {keep('herd', samples, targets)}")
+    report("herd", samples, judge(samples))
 
 
 def parse() -> argparse.Namespace:
@@ -100,7 +93,7 @@ def parse() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def measure(remotes: list[Remote], *, sessions: int, commands: int) -> dict[str, dict[str, list[float]]]:
+def measure(remotes: list[Remote], *, sessions: int, commands: int) -> Samples:
     """Creations and commands in ms, the two in turns."""
     creations: dict[str, list[float]] = {remote.name: [] for remote in remotes}
     answers: dict[str, list[float]] = {remote.name: [] for remote in remotes}
@@ -165,7 +158,7 @@ def session_request() -> dict[str, Any]:
     return {"capabilities": {"alwaysMatch": wanted}}
 
 
-def judge(samples: dict[str, dict[str, list[float]]]) -> list[Target]:
+def judge(samples: Samples) -> list[Target]:
     """The numbers that must be reached."""
 
     def added(what: str) -> float:

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 import uvloop
 
-from bench.report import Target, keep, print_table, print_targets, spread
+from bench.report import Samples, Target, report
 from remuda.base.ids import ConnectionId, WorkerId, new_id
 from remuda.playwright.leases import Leases
 from remuda.playwright.model import Browser, Limits, Place, Worker
@@ -28,7 +28,6 @@ LIMITS = Limits(concurrent=2, lease=3600)
 BATCH = 200
 
 T = TypeVar("T")
-Samples = dict[str, dict[int, list[float]]]
 
 
 def main() -> None:
@@ -40,16 +39,16 @@ def main() -> None:
         Target(f"{what}, {FLEETS[-1]:,} workers to {FLEETS[0]}", growth(by_fleet), 2.0, is_ceiling=True)
         for what, by_fleet in samples.items()
     ]
-    rows = [[what, *(spread(by_fleet[fleet]) for fleet in FLEETS)] for what, by_fleet in samples.items()]
-    print_table(["µs in Redis", *(f"{fleet:,} workers" for fleet in FLEETS)], rows)
-    print()
-    print_targets(targets)
-    print(f"\nkept in {keep('picks', samples, targets)}")
+    report("picks", samples, targets)
 
 
-def growth(by_fleet: dict[int, list[float]]) -> float:
+def column(fleet: int) -> str:
+    return f"{fleet:,} workers, µs"
+
+
+def growth(by_fleet: dict[str, list[float]]) -> float:
     """How many times dearer it is in the largest fleet than in the smallest."""
-    return median(by_fleet[FLEETS[-1]]) / median(by_fleet[FLEETS[0]])
+    return median(by_fleet[column(FLEETS[-1])]) / median(by_fleet[column(FLEETS[0])])
 
 
 async def measure(rounds: int) -> Samples:
@@ -91,7 +90,7 @@ async def measure_fleet(store: Store, fleet: int, rounds: int, samples: Samples)
         refusals.append(spent)
         assert place is None
     for what, values in zip(samples, (picks, ends, refusals), strict=True):
-        samples[what][fleet] = values
+        samples[what][column(fleet)] = values
 
 
 async def pick(store: Store) -> Place | None:

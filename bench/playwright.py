@@ -21,7 +21,7 @@ import uvloop
 from playwright._impl._driver import compute_driver_executable
 
 from bench.peers import Peer, cpu_seconds, free_port, rss, running
-from bench.report import Target, keep, print_table, print_targets, ratio, spread
+from bench.report import Target, ratio, report
 from remuda.base.config import Config
 from remuda.base.ids import WorkerId
 from remuda.fleet.line import who_waits
@@ -70,15 +70,7 @@ def main() -> None:
     """Measure, print and keep."""
     options = parse()
     samples = uvloop.run(measure(options.rounds, options.seconds))
-    targets = judge(samples)
-    rows = [
-        [what, *(f"{name}: {spread(values)}" for name, values in of.items())] for what, of in samples.items()
-    ]
-    width = max(len(row) for row in rows)
-    print_table(["median [range]"] + [""] * (width - 1), [row + [""] * (width - len(row)) for row in rows])
-    print()
-    print_targets(targets)
-    print(f"\nkept in {keep('playwright', samples, targets)}")
+    report("playwright", samples, judge(samples))
 
 
 def parse() -> argparse.Namespace:

@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 
 from bench.herd import Remote, herd_up, processes_of
-from bench.report import keep, print_table, spread
+from bench.report import Samples, report
 
 PAGES = {
     "moving": "data:text/html,<h1 id=a>x</h1><script>setInterval(()=>a.textContent=Date.now(),20)</script>",
@@ -26,18 +26,12 @@ SETTLED = 2.0
 
 KINDS = ("unrecorded", "recorded")
 
-Samples = dict[str, dict[str, list[float]]]
-
 
 def main() -> None:
     """Measure, print and keep."""
     options = parse()
     samples = measure(rounds=options.rounds, seconds=options.seconds, commands=options.commands)
-    rows = [
-        [what, *(f"{name}: {spread(values)}" for name, values in of.items())] for what, of in samples.items()
-    ]
-    print_table(["median [range]", "", ""], rows)
-    print(f"\nkept in {keep('recording', samples, [])}")
+    report("recording", samples)
 
 
 def parse() -> argparse.Namespace:

@@ -9,6 +9,9 @@ from typing import NamedTuple
 
 RESULTS = Path(__file__).parent / "results"
 
+Samples = dict[str, dict[str, list[float]]]
+"""Every number, by what was measured and at whom."""
+
 
 class Target(NamedTuple):
     """One number that must be reached."""
@@ -23,6 +26,19 @@ class Target(NamedTuple):
     def is_reached(self) -> bool:
         """Whether the number is on the right side of its limit."""
         return self.value <= self.limit if self.is_ceiling else self.value >= self.limit
+
+
+def report(name: str, samples: Samples, targets: Sequence[Target] = ()) -> None:
+    """Print what was measured and which targets were reached, and keep both."""
+    whom = list(dict.fromkeys(each for of in samples.values() for each in of))
+    rows = [
+        [what, *(spread(of[each]) if each in of else "" for each in whom)] for what, of in samples.items()
+    ]
+    print_table(["median [range]", *whom], rows)
+    if targets:
+        print()
+        print_targets(targets)
+    print(f"\nkept in {keep(name, samples, targets)}")
 
 
 def ratio(ours: Sequence[float], theirs: Sequence[float]) -> float:
@@ -56,7 +72,7 @@ def print_targets(targets: Sequence[Target]) -> None:
     print_table(["target", "measured", "wanted", ""], rows)
 
 
-def keep(name: str, samples: object, targets: Sequence[Target]) -> Path:
+def keep(name: str, samples: Samples, targets: Sequence[Target]) -> Path:
     """Write the numbers down; returns the file."""
     RESULTS.mkdir(exist_ok=True)
     path = RESULTS / f"{name}.json"

@@ -19,7 +19,7 @@ from typing import cast
 import uvloop
 
 from bench.peers import Peer, free_port, rss, running
-from bench.report import Target, keep, print_table, print_targets, spread
+from bench.report import Target, report
 from remuda.base.ids import SessionId, new_id
 from remuda.grid.model import State
 from remuda.grid.sessions import Sessions
@@ -40,13 +40,9 @@ def main() -> None:
     options = parse()
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    samples = {"KB of a live session": [uvloop.run(measure(options.sessions)) for _ in range(options.rounds)]}
-    worst = max(samples["KB of a live session"])
-    targets = [Target(f"one of {options.sessions:,} live sessions", worst, 10.0, "KB", is_ceiling=True)]
-    print_table(["gateway", ""], [[what, spread(values)] for what, values in samples.items()])
-    print()
-    print_targets(targets)
-    print(f"\nkept in {keep('sessions', samples, targets)}")
+    found = [uvloop.run(measure(options.sessions)) for _ in range(options.rounds)]
+    targets = [Target(f"one of {options.sessions:,} live sessions", max(found), 10.0, "KB", is_ceiling=True)]
+    report("sessions", {"a live session, KB": {"gateway": found}}, targets)
 
 
 def parse() -> argparse.Namespace:

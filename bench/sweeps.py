@@ -13,7 +13,7 @@ from statistics import median
 
 import uvloop
 
-from bench.report import Target, keep, print_table, print_targets, spread
+from bench.report import Samples, Target, report
 from bench.slots import slowest, watch_commands
 from remuda.base.ids import SessionId, new_id
 from remuda.grid.model import State
@@ -23,8 +23,8 @@ from remuda.store import Store
 from remuda.store.embedded import embedded_redis
 
 BATCH = 1000
+COMMAND = "ms of its slowest command"
 WEEK = 604800.0
-Samples = dict[str, list[float]]
 
 
 def main() -> None:
@@ -32,12 +32,8 @@ def main() -> None:
     options = parse()
     samples = uvloop.run(measure(options.sessions, options.runs))
     # Of each kind of run the median: a command during which Redis had to wait for a processor counts in full.
-    worst = max(median(values) for what, values in samples.items() if "command" in what)
-    targets = [Target("slowest command", worst, 5.0, "ms", is_ceiling=True)]
-    print_table(["ms", ""], [[what, spread(values)] for what, values in samples.items()])
-    print()
-    print_targets(targets)
-    print(f"\nkept in {keep('sweeps', samples, targets)}")
+    worst = max(median(of[COMMAND]) for of in samples.values())
+    report("sweeps", samples, [Target("slowest command", worst, 5.0, "ms", is_ceiling=True)])
 
 
 def parse() -> argparse.Namespace:
@@ -72,7 +68,8 @@ async def end_one(store: Store, number: int) -> None:
 
 async def sweep(store: Store, runs: int, what: str, *, retention: float) -> Samples:
     """Milliseconds of each run, and of the slowest command in it."""
-    samples: Samples = {f"a run {what}": [], f"the slowest command of a run {what}": []}
+    runs_ms: list[float] = []
+    commands_ms: list[float] = []
     sweeps = grid_sweeps(store, retention=retention)
 
     async def run() -> None:
@@ -81,9 +78,9 @@ async def sweep(store: Store, runs: int, what: str, *, retention: float) -> Samp
 
     for _ in range(runs):
         began = time.perf_counter()
-        samples[f"the slowest command of a run {what}"].append(await slowest(store, run()))
-        samples[f"a run {what}"].append((time.perf_counter() - began) * 1000)
-    return samples
+        commands_ms.append(await slowest(store, run()))
+        runs_ms.append((time.perf_counter() - began) * 1000)
+    return {f"a run {what}": {"ms": runs_ms, COMMAND: commands_ms}}
 
 
 if __name__ == "__main__":
