@@ -1,7 +1,9 @@
 """Workers and their connections in the book, for tests: made, looked at, and checked against each other."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import replace
+from typing import TypeVar
 
 from remuda.base.ids import ConnectionId, WorkerId, new_id
 from remuda.keyspace import playwright
@@ -12,6 +14,9 @@ from remuda.playwright.reaper import Reaper
 from remuda.playwright.registry import Registry
 from remuda.playwright.selector import Selector
 from remuda.store import Store
+from waiting import eventually
+
+T = TypeVar("T")
 
 CHROMIUM = Browser.CHROMIUM
 LIMITS = Limits(concurrent=5, lifetime=50, lease=60)
@@ -100,17 +105,34 @@ async def scores(store: Store, key: ZSetName) -> dict[str, float]:
 
 async def check_book(store: Store, browser: Browser = CHROMIUM) -> dict[str, int]:
     """The active connections by worker, after all who tell of them were found to agree."""
-    shown = {
-        field.partition(":")[2]: count
-        for field, count in (await active(store)).items()
-        if field.startswith(f"{browser}:")
-    }
-    leases = [lease.split("/") for lease in await store.zrange(playwright.PLAYWRIGHT_LEASES(browser))]
-    by_worker: dict[str, set[str]] = {}
-    for name, connection in leases:
-        by_worker.setdefault(name, set()).add(connection)
-    for name in {*shown, *by_worker}:
-        listed = await store.zrange(playwright.PLAYWRIGHT_CONNECTIONS(browser, name))
-        assert set(listed) == by_worker.get(name, set())
-        assert shown.get(name) == len(listed)
+    names = list(_of(browser, await active(store)))
+    # At one moment: clients come and go meanwhile.
+    async with store.transaction() as book:
+        counter = book.hgetall(playwright.ACTIVE_CONNECTIONS())
+        leases = book.zrange(playwright.PLAYWRIGHT_LEASES(browser))
+        lists = {name: book.zrange(playwright.PLAYWRIGHT_CONNECTIONS(browser, name)) for name in names}
+    shown = {name: int(count) for name, count in _of(browser, await counter).items()}
+    listed = {name: await connections for name, connections in lists.items()}
+    assert shown == {name: len(connections) for name, connections in listed.items()}
+    assert {*await leases} == {f"{name}/{each}" for name in listed for each in listed[name]}
     return shown
+
+
+def _of(browser: Browser, counter: Mapping[str, T]) -> dict[str, T]:
+    """What a documented counter says of this browser, by worker."""
+    prefix = f"{browser}:"
+    return {field.removeprefix(prefix): count for field, count in counter.items() if field.startswith(prefix)}
+
+
+async def settles_at(store: Store, **connections: int) -> None:
+    """Waits until the workers have so many connections; fails with what they have if they never do."""
+
+    async def has_settled() -> bool:
+        with suppress(AssertionError):
+            return await check_book(store) == connections
+        return False
+
+    with suppress(AssertionError):
+        await eventually(has_settled)
+        return
+    assert await check_book(store) == connections

@@ -34,11 +34,17 @@ class ScriptedWorker:
         self.sockets: list[web.WebSocketResponse] = []
         self.codes: list[int | None] = []
         self.came = asyncio.Event()
+        self.serving = 0
+        """Clients that it is busy with."""
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         self.requests.append(request)
         self.came.set()
-        return await self.answer(request)
+        self.serving += 1
+        try:
+            return await self.answer(request)
+        finally:
+            self.serving -= 1
 
     async def echo(self, request: web.Request) -> web.StreamResponse:
         """Sends everything back; hangs up on `bye`."""
@@ -104,6 +110,11 @@ class Door:
         self.port = port
         self.gateway = gateway
         self._session = session
+
+    @property
+    def clients(self) -> int:
+        """Connections that it has not closed yet."""
+        return len(self.gateway._door.relay.connections)
 
     async def connect(
         self, path: str = "/", *, headers: Mapping[str, str] | None = None, **options: Any

@@ -1,6 +1,7 @@
 """A WebSocket that is offered to one upstream after the other, until one of them takes it."""
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 
@@ -88,10 +89,10 @@ class Kit:
         self.upstreams = upstreams
         self.asking = asking
         self.witness = relay.observer
-        self._port = port
+        self.port = port
 
     async def send(self, data: bytes) -> Client:
-        client = Client(*await asyncio.open_connection("127.0.0.1", self._port))
+        client = Client(*await asyncio.open_connection("127.0.0.1", self.port))
         client.send(data)
         return client
 
@@ -246,3 +247,15 @@ async def test_closing_the_relay_ends_every_call_once() -> None:
         kit.relay.close()
 
         await eventually(lambda: kit.asking.ends == 1)
+
+
+async def test_an_upstream_that_answers_just_as_the_client_leaves_is_hung_up_on() -> None:
+    async with dialling(say_nothing) as kit:
+        with socket.create_connection(("127.0.0.1", kit.port)) as client:
+            client.sendall(UPGRADE)
+            await eventually(lambda: kit.upstreams[0].received)
+        # Without a turn of the loop in between: the relay hears of both in one, in this order.
+        kit.upstreams[0].lines[0].transport.write(SWITCHING)
+
+        await eventually(lambda: kit.upstreams[0].lines[0].is_closed and not kit.relay.connections)
+        assert (kit.asking.takes, kit.asking.ends, statuses(kit)) == (0, 1, [499])

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Collection
+from typing import Any
 
 from remuda.base.errors import RemudaError, Unavailable
 from remuda.base.ids import ConnectionId, WorkerId, new_id
@@ -26,7 +27,8 @@ class Connections:
         self._reaper = Reaper(store, limits)
         self._pause = limits.lease / RENEWALS_PER_LEASE
         self._open: set[Place] = set()
-        self._closing: set[asyncio.Task[None]] = set()
+        self._closing: set[asyncio.Task[Any]] = set()
+        """What must be waited for before this gateway may end."""
         self._owed: set[Place] = set()
 
     def __len__(self) -> int:
@@ -51,6 +53,7 @@ class Connections:
         except asyncio.CancelledError:
             # The client has gone, but the question is under way: what it still brings is given back.
             picking.add_done_callback(self._return_picked)
+            self._await_end(picking)
             raise
         if place is not None:
             self._open.add(place)
@@ -63,7 +66,9 @@ class Connections:
     def close(self, place: Place, outcome: Outcome = Outcome.UNKNOWN) -> None:
         """Ends a connection. Returns at once, since the end of a client must not wait for Redis."""
         self._open.discard(place)
-        task = asyncio.create_task(self._give_back(place, outcome), name="give back")
+        self._await_end(asyncio.create_task(self._give_back(place, outcome), name="give back"))
+
+    def _await_end(self, task: asyncio.Task[Any]) -> None:
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
 

@@ -54,10 +54,16 @@ class Handshake:
     # What the upstream connection calls.
 
     def upgraded(self, response: Response, rest: bytes) -> None:
+        # Too late, if the client has left or the time was up in this very turn of the loop: `run`, which
+        # hears of that in the next, hangs up.
+        if self._outcome.done():
+            return
         self._take()
         self._exchange.upgraded(response, rest)
 
     def respond(self, response: Response, body: bytes) -> None:
+        if self._outcome.done():
+            return
         if self._plan.caller.is_answer(response.status):
             self._take()
             self._exchange.respond(response, body)
