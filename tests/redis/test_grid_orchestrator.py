@@ -171,12 +171,16 @@ async def is_empty(store: Store) -> bool:
 async def test_an_entry_that_comes_twice_starts_one_node(store: Store, paper: Paper) -> None:
     session = await placed(store)
     await store.lpush(grid.ORCHESTRATOR_BACKLOG(O1), session, session)
+    await eventually(lambda: paper.provisioned == [session])
+    await store.lpush(grid.ORCHESTRATOR_BACKLOG(O1), session)
     last = await placed(store)
 
     await eventually(lambda: last in paper.provisioned)
 
     await eventually(lambda: is_empty(store))
     assert paper.provisioned == [session, last]
+    held = await store.hgetall(grid.ORCHESTRATOR_HOLDERS(O1))
+    assert sorted(held.values()) == sorted([session, last]), "who has a node keeps its slot"
     await check_slots(store, [O1])
 
 

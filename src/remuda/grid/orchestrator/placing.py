@@ -79,8 +79,8 @@ class Placing:
             state = await self._sessions.state(session)
             if state in startable:
                 await self._start_node(session, is_scheduled=state is State.PENDING)
-            elif state in (State.TERMINATED, None):
-                await self._slots.release(session)
+            else:
+                await self._release_if_over(session)
             await self._queue.done(session)
         except Unavailable as error:
             await self._fail(session, error.message)
@@ -98,7 +98,12 @@ class Placing:
                 await self._provisioner.provision(session, wanted, partial(self._note, session))
                 log.info("session placed", session=session)
             else:
-                await self._slots.release(session)
+                await self._release_if_over(session)
+
+    async def _release_if_over(self, session: SessionId) -> None:
+        """Frees the slot of a session that gets no node, unless it has one: its entry may come twice."""
+        if await self._sessions.state(session) in (State.TERMINATED, None):
+            await self._slots.release(session)
 
     async def _schedule(self, session: SessionId) -> bool:
         return await self._sessions.move(session, State.PENDING, code="SCHED", orchestrator=self._own)
