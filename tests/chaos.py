@@ -55,6 +55,7 @@ class PaperDriver:
     async def start(self, *, timeout: float) -> None: ...
 
     async def stop(self) -> None:
+        await asyncio.sleep(SECOND_BREATH)
         self.is_stopped = True
 
     def take_early(self) -> None: ...
@@ -62,6 +63,8 @@ class PaperDriver:
     async def new_session(self, request: Any, *, timeout: float) -> tuple[str, dict[str, Any]]:
         self.on_open()
         return new_id(), {"browserName": "chrome", "browserVersion": "81.0"}
+
+    def browser_pid(self, actual: dict[str, Any]) -> None: ...
 
     async def ended(self) -> int:
         return await asyncio.Event().wait()

@@ -5,12 +5,15 @@ To look for new accidents: CHAOS_SEEDS=500 make test ARGS="-k chaos".
 
 import asyncio
 import os
+from collections import Counter
+from itertools import pairwise
 from random import Random
 
 import pytest
 
 from chaos import Chaos
 from grids import all_sessions, check_counters, check_slots, places
+from remuda.base.clock import parse_rfc3339
 from remuda.base.ids import OrchestratorId
 from remuda.grid.model import State, state_of
 from remuda.grid.timeouts import timeouts
@@ -47,15 +50,20 @@ async def check_lives(store: Store) -> None:
 
 
 async def check_totals(store: Store) -> None:
-    """The totals of states say what the sessions themselves say."""
+    """The totals of states, and of the time spent in each, say what the sessions themselves say."""
     counted = await store.hgetall(metrics.METRICS_SESSIONS_TOTAL())
-    for state in State:
-        reached = [
-            session
-            for session in await all_sessions(store)
-            if await store.hget(grid.SESSION_STATUS(session), state.stamp)
-        ]
-        assert int(counted.get(state, 0)) == len(reached), state
+    timed = await store.hgetall(metrics.METRICS_SESSIONS_DURATION())
+    reached, spent = Counter[str](), Counter[str]()
+    for session in await all_sessions(store):
+        status = await store.hgetall(grid.SESSION_STATUS(session))
+        states = [state for state in State if state.stamp in status]
+        reached.update(states)
+        for state, following in pairwise(states):
+            spent[state] += round(
+                1000 * (parse_rfc3339(status[following.stamp]) - parse_rfc3339(status[state.stamp]))
+            )
+    assert {state: int(count) for state, count in counted.items()} == reached
+    assert {state: round(1000 * float(seconds)) for state, seconds in timed.items()} == spent
 
 
 async def use(chaos: Chaos, dice: Random) -> None:
@@ -97,6 +105,17 @@ async def test_whoever_is_killed_no_slot_is_lost_and_every_client_has_an_answer(
         await check_totals(store)
         assert await take_census(store) == []
         await check_nothing_is_left(store)
+
+
+async def test_without_accidents_every_client_has_its_session(redis_url: str) -> None:
+    # Or else the test above would prove nothing: sessions that never come about lose no slots.
+    async with Chaos(redis_url, Random(0), slots=SLOTS) as chaos:
+        await chaos.calm()
+        await eventually(lambda: chaos.store.exists(*map(grid.ORCHESTRATOR_SLOTS_AVAILABLE, SLOTS)))
+
+        sessions = await asyncio.gather(*(chaos.ask() for _ in range(sum(SLOTS.values()))))
+
+        assert None not in sessions
 
 
 async def check_nothing_is_left(store: Store) -> None:
