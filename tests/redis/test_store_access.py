@@ -36,6 +36,13 @@ async def test_a_locked_redis_refuses_others_and_the_error_shows_no_password(
     assert "wrong" not in caught.value.message
 
 
+@pytest.mark.parametrize("engine", ENGINES)
+async def test_a_cluster_is_refused_before_the_first_script_fails(engine: str) -> None:
+    refused = pytest.raises(StoreUnavailable, match="it is a Redis Cluster; take one Redis")
+    with server("--cluster-enabled", "yes", engine=engine) as cluster, refused:
+        await Store(cluster.url).__aenter__()
+
+
 @pytest.fixture(scope="session")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory with the key and the self-signed certificate of `localhost`."""

@@ -61,7 +61,9 @@ async def _greet(wire: Wire, url: StoreUrl, *, name: str) -> None:
         wire.send(pack(*command), (reply,))
         replies.append(reply)
     try:
-        await asyncio.gather(*replies)
+        greeting, *_ = await asyncio.gather(*replies)
+        if greeting["mode"] == "cluster":  # A script's keys would lie on several machines.
+            raise StoreUnavailable("it is a Redis Cluster; take one Redis, or one behind Sentinel")
     except BaseException:
         wire.abort()
         raise
