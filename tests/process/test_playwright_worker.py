@@ -71,7 +71,7 @@ async def tell_to_shut_down(store: Store, key: str) -> str:
 async def test_a_worker_is_registered_as_documented_and_serves_stock_clients(
     store: Store, tmp_path: Path, browser: str
 ) -> None:
-    async with running_worker(store, tmp_path, "--browser", browser):
+    async with running_worker(store, tmp_path, "--browser", browser) as process:
         ((key, entry),) = (await entries(store)).items()
         worker = key.removeprefix(f"worker:{browser}:")
 
@@ -79,7 +79,8 @@ async def test_a_worker_is_registered_as_documented_and_serves_stock_clients(
         assert entry["status"] == "available"
         assert abs(int(entry["lastHeartbeat"]) - clock.now()) < DEADLINE
         assert entry["wsEndpoint"] == entry["endpoint"]
-        assert urlsplit(entry["wsEndpoint"]).hostname == "127.0.0.1"
+        endpoint = urlsplit(entry["wsEndpoint"])
+        assert endpoint.hostname == listens_at(process, endpoint.port) == "127.0.0.1"
         assert await store.hgetall(keys.ACTIVE_CONNECTIONS()) == {f"{browser}:{worker}": "0"}
         assert await store.hgetall(keys.LIFETIME_CONNECTIONS()) == {f"{browser}:{worker}": "0"}
         assert 0 < await store.ttl_ms(keys.WORKER(browser, worker)) <= 60_000
@@ -123,12 +124,14 @@ async def test_gateways_reach_a_worker_under_its_private_name(store: Store, tmp_
         endpoint = urlsplit((await only_entry(store))["wsEndpoint"])
 
         assert endpoint.hostname == "worker-1.example"
-        (listener,) = [
-            each.laddr
-            for each in driver_process(worker.directory).net_connections("tcp")
-            if each.status == psutil.CONN_LISTEN and each.laddr.port == endpoint.port
-        ]
-        assert listener.ip == "0.0.0.0"
+        assert listens_at(worker, endpoint.port) == "0.0.0.0"
+
+
+def listens_at(worker: RunningWorker, port: int | None) -> str:
+    """The address at which the worker's server listens on this port."""
+    sockets = driver_process(worker.directory).net_connections("tcp")
+    (listener,) = [each for each in sockets if each.status == psutil.CONN_LISTEN and each.laddr.port == port]
+    return str(listener.laddr.ip)
 
 
 async def test_the_role_tells_where_it_listens(store: Store, tmp_path: Path) -> None:
@@ -306,6 +309,20 @@ async def test_a_drain_waits_for_whom_the_fleet_has_just_sent(store: Store, tmp_
         await store.hincrby(keys.ACTIVE_CONNECTIONS(), field, -1)
 
         await finishes(worker, store)
+
+
+async def test_a_count_below_zero_ends_nobodys_session(store: Store, tmp_path: Path) -> None:
+    async with running_worker(store, tmp_path) as worker:
+        ((key, entry),) = (await entries(store)).items()
+        async with client(entry["wsEndpoint"]) as (_, page):
+            await store.hset(keys.ACTIVE_CONNECTIONS(), {key.removeprefix("worker:"): -2})
+
+            worker.process.send_signal(signal.SIGTERM)
+            await eventually(lambda: is_draining(store))
+            await eventually(lambda: _beat_after(store, entry))
+
+            assert await page.title() == "Pasture"
+            assert not worker.has_ended
 
 
 # Redis away

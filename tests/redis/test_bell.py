@@ -93,6 +93,17 @@ async def test_the_wait_ends_in_time(store: Store) -> None:
     assert 0.04 < asyncio.get_running_loop().time() - started < 5
 
 
+async def test_the_time_that_looking_takes_counts(store: Store) -> None:
+    look = Look(store)
+
+    async def look_slowly() -> str | None:
+        await asyncio.sleep(0.05)
+        return await look()
+
+    assert await wait_for(store, BELL, look_slowly, timeout=0.1, look_every=0.01) is None
+    assert look.times <= 3
+
+
 async def test_no_time_to_wait_still_means_one_look(store: Store) -> None:
     look = Look(store)
 

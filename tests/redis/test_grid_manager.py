@@ -316,6 +316,24 @@ async def test_a_session_that_ends_the_moment_it_comes_up_is_not_handed_out(
     assert (await asking).error == "500 session not created"
 
 
+async def test_a_session_that_ends_in_the_moment_of_its_hand_over_is_not_handed_out(
+    store: Store, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ranch = await open_ranch(store, 1)
+    asking = client.asking()
+    session = await ranch.take()
+    move = Sessions.move
+
+    async def end_first(sessions: Sessions, *args: Any, **meta: Any) -> bool:
+        await move(sessions, session, State.TERMINATED, code="DFAILURE", message="It crashed")
+        return await move(sessions, *args, **meta)
+
+    monkeypatch.setattr(Sessions, "move", end_first)
+    await ranch.bring(session)
+
+    assert await ended(store, await asking) == ("DFAILURE", "It crashed")
+
+
 async def test_a_client_whose_session_is_ended_while_it_waits_is_told(store: Store, client: Client) -> None:
     await open_ranch(store, 0)
     first = client.asking()

@@ -10,10 +10,11 @@ from remuda.base.ids import OrchestratorId, SessionId, SlotId
 from remuda.fleet.bell import bell_of
 from remuda.grid.model import State
 from remuda.grid.sessions import Sessions, node_beat
-from remuda.grid.slots import Slots, freed_bell, owner_of
+from remuda.grid.slots import RECLAIM_BATCH, OwnSlots, Slots, freed_bell, owner_of
 from remuda.keyspace import grid, metrics
 from remuda.store import Store
 from remuda.store.census import take_census
+from sweeping import Watched
 
 O1, O2, O3 = OrchestratorId("o1"), OrchestratorId("o2"), OrchestratorId("o3")
 
@@ -371,6 +372,19 @@ async def test_each_orchestrator_looks_after_its_own(store: Store) -> None:
     await store.send("LPOP", grid.ORCHESTRATOR_SLOTS_AVAILABLE(O2))
 
     assert await own.reclaim() == ([], [])
+
+
+async def test_many_slots_are_looked_at_in_bounded_bites(store: Store, redis_url: str) -> None:
+    await own_slots(store, O1, 2 * RECLAIM_BATCH + 1)
+    lost = [await store.send("LPOP", grid.ORCHESTRATOR_SLOTS_AVAILABLE(O1)) for _ in range(3)]
+
+    async with Watched(redis_url) as watched:
+        own = OwnSlots(watched, O1, count=2 * RECLAIM_BATCH + 1)
+        dead, orphaned = await own.reclaim()
+
+    assert (dead, sorted(orphaned)) == ([], sorted(lost))
+    assert len(watched.lengths["EVALSHA"]) == 3
+    assert max(watched.lengths["EVALSHA"]) <= RECLAIM_BATCH + 11
 
 
 async def test_reclaiming_amid_claims_and_releases_takes_nothing_from_anybody(

@@ -229,6 +229,24 @@ async def test_a_fleet_with_a_prefix_picks_its_own(store: Store, redis_url: str)
         assert await take_census(east) == []
 
 
+async def cost_of_a_pick(store: Store) -> int:
+    """How many commands Redis does for one more connection."""
+    await placed(store)  # From now on the script is known.
+    await store.send("CONFIG", "RESETSTAT")
+    await placed(store)
+    stats: str = await store.send("INFO", "commandstats")
+    return sum(int(line.split("calls=")[1].split(",")[0]) for line in stats.splitlines() if "calls=" in line)
+
+
+async def test_a_pick_costs_the_same_however_many_workers_there_are(store: Store) -> None:
+    await register(store, "w1", "w2")
+    few = await cost_of_a_pick(store)
+
+    await register(store, *(f"more-{number}" for number in range(300)))
+
+    assert await cost_of_a_pick(store) == few
+
+
 async def test_a_full_fleet_leaves_nobody_to_look_at(store: Store) -> None:
     await register(store, "w1", "w2")
     for _ in range(2 * LIMITS.concurrent):
