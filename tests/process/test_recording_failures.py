@@ -156,10 +156,11 @@ async def test_an_encoder_that_cannot_write_ends_nothing_but_the_video(
     assert is_like(colours(files / "stream.m3u8")[-1], RED)
 
 
+@pytest.mark.parametrize("name", ["chrome", *SCREENED])
 async def test_the_video_of_a_killed_node_plays_and_is_indexed(
-    store: Store, client: Client, ranch: Ranch
+    store: Store, client: Client, ranch: Ranch, name: str
 ) -> None:
-    session = await record(client)
+    session = await record(client, name)
     files = files_of(ranch, session)
     await eventually(lambda: has_segment(files), DEADLINE)
     node = await node_of(store, session, ranch)

@@ -42,6 +42,20 @@ def die_with_parent(signum: signal.Signals = signal.SIGTERM) -> Callable[[], Non
     return ask_kernel
 
 
+def terminate_after_us(pid: int) -> subprocess.Popen[bytes]:
+    """A shell that sends this process one SIGTERM when ours has died, however; kill it when that is moot.
+
+    For those whom a second signal would hurt: of `die_with_parent` comes one for each thread of ours.
+    """
+    return subprocess.Popen(
+        ["sh", "-c", 'read -r line; kill -TERM "$0"', str(pid)],
+        stdin=subprocess.PIPE,  # Nothing is ever written there: end-of-file is what it waits for.
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+
+
 def adopt_orphans() -> None:
     """From now on this process becomes the parent of descendants whose own parent dies, instead of init.
 

@@ -2,9 +2,9 @@
 its first seconds on.
 
 It runs at a low priority, and whoever feeds it drops what it does not take at once: a recording must never
-slow its session. When its node dies, so do the pipe or the screen it reads, and with them the video, which is
-complete up to then. Nobody signals it: the kernel would once for each thread of the node, and at the second
-signal ffmpeg gives up what it writes. Hence it carries no mark of the node's either (`fleet/leftovers.py`).
+slow its session. When its node dies, it completes the video: its pipe ends then, and one that grabs a screen,
+which would not notice that the screen is gone, is told by a signal. By one: at the second ffmpeg gives up
+what it writes. Hence it carries no mark of the node's either (`fleet/leftovers.py`).
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from remuda.base.errors import Unavailable
-from remuda.base.processes import until_exit
+from remuda.base.processes import terminate_after_us, until_exit
 from remuda.grid.node.recording.hls import MAX_BITRATE, SEGMENT, STREAM, level_of
 from remuda.grid.video import Video
 
@@ -69,6 +69,7 @@ class Encoder:
         self._process = process
         self._log = log
         self._pipe: asyncio.WriteTransport | None = None
+        self._watcher: subprocess.Popen[bytes] | None = None
 
     @classmethod
     async def start(cls, source: Sequence[str], video: Video, *, directory: Path, log: Path) -> "Encoder":
@@ -93,7 +94,9 @@ class Encoder:
         except OSError as error:
             raise Unavailable(f"ffmpeg cannot be started: {error}") from error
         encoder = cls(process, log)
-        if process.stdin is not None:
+        if process.stdin is None:
+            encoder._watcher = terminate_after_us(process.pid)
+        else:
             loop = asyncio.get_running_loop()
             encoder._pipe, _ = await loop.connect_write_pipe(asyncio.BaseProtocol, process.stdin)
         return encoder
@@ -112,7 +115,13 @@ class Encoder:
         """Waits until it has ended by itself; its exit status."""
         # Of one that has ended and was noticed, nothing is left to wait for.
         status = self._process.poll()
-        return await until_exit(self._process) if status is None else status
+        if status is None:
+            status = await until_exit(self._process)
+        if self._watcher is not None:
+            self._watcher.kill()
+            self._watcher.communicate()
+            self._watcher = None
+        return status
 
     async def stop(self) -> None:
         """Has it finish the video, and kills it should it not."""
