@@ -1,13 +1,12 @@
-"""A Playwright connection through the herd against one straight to the worker: `python -m bench.playwright`.
+"""A Playwright connection through the herd, nginx, or straight to the worker: `python -m bench.playwright`.
 
-Rounds are interleaved and only what both did in the same round is compared, because the machine is never
+Rounds are interleaved and only what all did in the same round is compared, because the machine is never
 quiet. The gateway is the real role with a real Redis; the worker is the WebSocket server of Playwright's own
 driver, which sends every message back, so that only the way to it is measured.
 """
 
 import argparse
 import asyncio
-import struct
 import sys
 import tempfile
 import time
@@ -15,12 +14,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from statistics import median
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import uvloop
 from playwright._impl._driver import compute_driver_executable
 
-from bench.peers import Peer, cpu_seconds, free_port, rss, running
+from bench.peers import Peer, cpu_seconds, free_port, nginx, rss, running
+from bench.player import DEADLINE, Player, play
 from bench.report import Target, ratio, report
 from remuda.base.config import Config
 from remuda.base.ids import WorkerId
@@ -31,14 +31,12 @@ from remuda.playwright.registry import Registry
 from remuda.store import Store
 from remuda.store.embedded import embedded_redis
 
-WINDOW = 64
 SMALL, LARGE = 200, 64 * 1024
 IDLE = 1000
 CONNECTS = 30
 # No worker of this size exists; here one stands for a fleet.
 PLACES = 5000
 BEAT_EVERY = 5.0
-DEADLINE = 30.0
 
 WIDE, NARROW = Browser.CHROMIUM, Browser.FIREFOX
 HANDSHAKE = (
@@ -53,13 +51,29 @@ const server = new wsServer({ host: "127.0.0.1", port: Number(process.argv[2]), 
 server.on("connection", (client) => client.on("message", (message) => client.send(message)));
 """
 
+# Its buffers as wide as our large messages: with its own it gets half of this.
+_NGINX = """
+  server {{
+    listen 127.0.0.1:{port};
+    location / {{
+      proxy_pass http://127.0.0.1:{worker};
+      proxy_http_version 1.1;
+      proxy_set_header Upgrade $http_upgrade;
+      proxy_set_header Connection "upgrade";
+      proxy_buffer_size 64k;
+      proxy_buffers 8 64k;
+    }}
+  }}
+"""
+
 Samples = dict[str, dict[str, list[float]]]
 
 
 class Field(NamedTuple):
-    """What is measured: the worker alone, and behind the gateway."""
+    """What is measured: the worker alone, behind nginx, and behind the gateway."""
 
     direct: Peer
+    nginx: Peer
     gateway: Peer
     # Lets a worker have one connection only.
     narrow: Peer
@@ -85,16 +99,17 @@ def parse() -> argparse.Namespace:
 
 @asynccontextmanager
 async def field() -> AsyncIterator[Field]:
-    """A Redis, a worker, and two gateways before it."""
+    """A Redis, a worker, and before it nginx and two gateways."""
     with tempfile.TemporaryDirectory(prefix="bench-") as directory:
         async with embedded_redis(Path(directory) / "redis") as url, Store(url) as store:
             with (
                 worker() as echo,
+                proxy(echo) as rival,
                 gateway(url, directory, places=PLACES) as door,
                 gateway(url, directory, places=1) as narrow,
             ):
                 beating = asyncio.create_task(beat(store, echo), name="beat of the worker")
-                yield Field(echo, door, narrow, store)
+                yield Field(echo, rival, door, narrow, store)
                 beating.cancel()
 
 
@@ -106,6 +121,14 @@ def worker() -> Iterator[Peer]:
     bundle = Path(cli).parent / "lib" / "utilsBundle.js"
     with running([node, "-e", _ECHO, str(bundle), str(port)], port) as pid:
         yield Peer("direct", port, pid)
+
+
+@contextmanager
+def proxy(echo: Peer) -> Iterator[Peer]:
+    """What anybody else would put before a worker."""
+    port = free_port()
+    with nginx("nginx", port, _NGINX.format(port=port, worker=echo.port)) as peer:
+        yield peer
 
 
 @contextmanager
@@ -138,53 +161,9 @@ async def beat(store: Store, echo: Peer) -> None:
 # What is done to it
 
 
-class Player(asyncio.Protocol):
-    """A client that has a window of messages on their way."""
-
-    def __init__(self, size: int, browser: Browser) -> None:
-        self.is_open: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.count = 0
-        # RFC 6455 5.2: a client masks what it sends, a server does not.
-        self._frame = _head(size, mask=0x80) + bytes(4) + b"m" * size
-        self._echo_length = len(_head(size)) + size
-        self._received = 0
-        self._handshake = HANDSHAKE % browser.encode()
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = cast(asyncio.Transport, transport)
-        self.transport.write(self._handshake)
-
-    def data_received(self, data: bytes) -> None:
-        if not self.is_open.done():
-            if not data.startswith(b"HTTP/1.1 101"):
-                raise SystemExit(f"no WebSocket: {data!r}")
-            self.is_open.set_result(None)
-            return
-        self._received += len(data)
-        arrived = self._received // self._echo_length - self.count
-        if arrived:
-            self.count += arrived
-            self.transport.write(self._frame * arrived)
-
-    def start(self) -> None:
-        """Fills the window."""
-        self.transport.write(self._frame * WINDOW)
-
-
-def _head(size: int, *, mask: int = 0) -> bytes:
-    """The beginning of a binary frame."""
-    if size < 1 << 16:
-        return struct.pack("!BBH", 0x82, mask | 126, size)
-    return struct.pack("!BBQ", 0x82, mask | 127, size)
-
-
 async def connect(peer: Peer, size: int = SMALL, browser: Browser = WIDE) -> Player:
     """A client whose WebSocket is open."""
-    loop = asyncio.get_running_loop()
-    _, player = await loop.create_connection(lambda: Player(size, browser), "127.0.0.1", peer.port)
-    async with asyncio.timeout(DEADLINE):
-        await player.is_open
-    return player
+    return await play(peer.port, size, HANDSHAKE % browser.encode())
 
 
 async def connect_ms(peer: Peer) -> float:
@@ -192,7 +171,7 @@ async def connect_ms(peer: Peer) -> float:
     began = time.perf_counter()
     player = await connect(peer)
     took = time.perf_counter() - began
-    player.transport.close()
+    player.close()
     return took * 1000
 
 
@@ -203,7 +182,7 @@ async def messages_per_second(peer: Peer, size: int, seconds: float) -> float:
     began = time.perf_counter()
     await asyncio.sleep(seconds)
     rate = player.count / (time.perf_counter() - began)
-    player.transport.abort()
+    player.close()
     return rate
 
 
@@ -221,7 +200,7 @@ async def idle_kb(peers: Field) -> float:
 async def leave(peers: Field, players: list[Player]) -> None:
     """Has all of them leave, and waits until the herd knows."""
     for player in players:
-        player.transport.close()
+        player.close()
     await until(lambda: is_idle(peers.store))
 
 
@@ -243,10 +222,10 @@ async def handover_ms(peers: Field) -> float:
     waiting = asyncio.create_task(connect(peers.narrow, browser=NARROW), name="who waits")
     await until(lambda: is_awaited(peers.store))
     began = time.perf_counter()
-    holder.transport.close()
+    holder.close()
     successor = await waiting
     took = time.perf_counter() - began
-    successor.transport.close()
+    successor.close()
     return took * 1000
 
 
@@ -257,11 +236,11 @@ async def is_awaited(store: Store) -> bool:
 async def measure(rounds: int, seconds: float) -> Samples:
     """Every number of every round."""
     async with field() as peers:
-        rivals = (peers.direct, peers.gateway)
+        rivals = (peers.direct, peers.nginx, peers.gateway)
         samples: Samples = {
             "connect, ms": {peer.name: [] for peer in rivals},
             f"messages/s of {SMALL} bytes": {peer.name: [] for peer in rivals},
-            "processor time per message, µs": {peers.gateway.name: []},
+            "processor time per message, µs": {peer.name: [] for peer in rivals},
             f"messages/s of {LARGE // 1024} KiB": {peer.name: [] for peer in rivals},
             "freed place to waiter, ms": {peers.gateway.name: []},
         }
@@ -279,8 +258,7 @@ async def measure(rounds: int, seconds: float) -> Samples:
                 before = cpu_seconds(peer)
                 rate = await messages_per_second(peer, SMALL, seconds)
                 small[peer.name].append(rate)
-                if peer is peers.gateway:
-                    cost[peer.name].append((cpu_seconds(peer) - before) / (rate * seconds) * 1e6)
+                cost[peer.name].append((cpu_seconds(peer) - before) / (rate * seconds) * 1e6)
                 large[peer.name].append(await messages_per_second(peer, LARGE, seconds))
             handover[peers.gateway.name].append(await handover_ms(peers))
         samples["an idle connection, KB"] = {peers.gateway.name: [await idle_kb(peers)]}
@@ -296,6 +274,7 @@ def judge(samples: Samples) -> list[Target]:
         Target(f"{SMALL}-byte messages/s, of direct", ratio(small["gateway"], small["direct"]), 0.8),
         Target("processor time per message", median(cost["gateway"]), 15, "µs", is_ceiling=True),
         Target(f"{LARGE // 1024} KiB messages/s, of direct", ratio(large["gateway"], large["direct"]), 0.8),
+        Target(f"{LARGE // 1024} KiB messages/s, of nginx", ratio(large["gateway"], large["nginx"]), 1.0),
         Target("an idle connection", median(idle["gateway"]), 10, "KB", is_ceiling=True),
         Target("freed place to waiter", median(handover["gateway"]), 20, "ms", is_ceiling=True),
     ]
