@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from grids import codes_of
-from herds import running_herd
+from herds import DEADLINE, running_herd
+from installed import BROWSERS
 from remuda.base.ids import SessionId
-from remuda.grid.browsers import find_browsers
 from remuda.grid.timeouts import timeouts
 from remuda.keyspace import grid
 from remuda.keyspace.log_codes import BY_CODE
@@ -20,19 +20,19 @@ REQUEST = '{"capabilities": {"alwaysMatch": {"browserName": "chrome"}}}'
 
 
 @pytest.mark.parametrize(
-    ("behaviour", "code", "message"),
+    ("behaviour", "patience", "code", "message"),
     [
-        ("exec sleep 600", "DTIMEOUT", "The driver does not listen after 0.3 s"),
-        ("echo out of order; exit 1", "DFAILURE", "The driver ended at once: out of order"),
+        ("exec sleep 600", 0.3, "DTIMEOUT", "The driver does not listen after 0.3 s"),
+        ("echo out of order; exit 1", DEADLINE, "DFAILURE", "The driver ended at once: out of order"),
     ],
 )
 async def test_a_driver_that_does_not_start_is_named_as_the_cause(
-    store: Store, redis_url: str, behaviour: str, code: str, message: str
+    store: Store, redis_url: str, behaviour: str, patience: float, code: str, message: str
 ) -> None:
-    await timeouts(store).change(driverStartup=0.3)
+    await timeouts(store).change(driverStartup=patience)
     with tempfile.TemporaryDirectory(prefix="herd-") as directory:
         driver = Path(directory) / "chromedriver"
-        real = find_browsers()[0].driver
+        real = BROWSERS["chrome"].driver
         driver.write_text(f'#!/bin/sh\n[ "$1" = --version ] && exec {real} --version\n{behaviour}\n')
         driver.chmod(0o755)
 

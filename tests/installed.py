@@ -1,0 +1,10 @@
+"""The browsers of this machine, looked for once: that starts each of them."""
+
+import pytest
+
+from remuda.grid.browsers import find_browsers
+
+BROWSERS = {browser.name: browser for browser in find_browsers()}
+"""By name, in the order in which the grid prefers them."""
+
+needs_browser = pytest.mark.skipif(not BROWSERS, reason="no browser here: run make setup")
