@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 
 import psutil
 
+from processes import find_processes
 from remuda.base.processes import die_with_parent
 
 REMUDA = [sys.executable, "-m", "remuda.cli.main"]
@@ -93,17 +94,8 @@ class Herd:
 
     def processes(self) -> list[psutil.Process]:
         """Everything that it has started and that still runs, itself included."""
-        found = []
-        for process in psutil.process_iter():
-            try:
-                # Redis writes its title over its environment, but the title names its socket.
-                is_redis = f":{self._socket}" in " ".join(process.cmdline())
-                is_ours = is_redis or process.environ().get(MARK) == self.mark
-                if is_ours and process.status() != psutil.STATUS_ZOMBIE:
-                    found.append(process)
-            except (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
-                continue
-        return found
+        # Redis writes its title over its environment, but the title names its socket.
+        return find_processes(MARK, self.mark, named=f":{self._socket}")
 
     def process_of(self, *words: str) -> psutil.Process:
         """The one process whose command line has all these words."""

@@ -17,6 +17,7 @@ import psutil
 import servers
 from grids import codes_of
 from herds import REMUDA
+from processes import are_gone, find_processes
 from remuda.base.ids import SessionId
 from remuda.base.processes import die_with_parent
 from remuda.fleet.role import running_roles
@@ -79,7 +80,7 @@ class Ranch:
 
     def processes(self) -> list[psutil.Process]:
         """Everything that was started here, at whatever remove, and still runs."""
-        return [each for each in psutil.process_iter() if _mark_of(each) == self.mark]
+        return find_processes(MARK, self.mark)
 
     def stop(self) -> None:
         for process in self.running:
@@ -92,15 +93,6 @@ class Ranch:
             process.kill()
         for child in self.running:
             child.wait()
-
-
-def _mark_of(process: psutil.Process) -> str:
-    try:
-        if process.status() == psutil.STATUS_ZOMBIE:
-            return ""
-        return process.environ().get(MARK, "")
-    except (psutil.NoSuchProcess, psutil.AccessDenied):
-        return ""
 
 
 @contextmanager
@@ -119,13 +111,6 @@ async def is_open(store: Store) -> bool:
     """Whether somebody answers, and somebody has browsers."""
     names = {role["name"] for role in await running_roles(store)}
     return {"gateway", "manager", "orchestrator"} <= names and bool(await store.scard(grid.ORCHESTRATORS()))
-
-
-def name_of(process: psutil.Process) -> str:
-    try:
-        return process.name()
-    except psutil.NoSuchProcess:
-        return ""
 
 
 @dataclass(frozen=True)
@@ -195,21 +180,6 @@ def _ports(process: psutil.Process) -> set[int]:
     except psutil.NoSuchProcess:
         return set()
     return {each.laddr.port for each in connections if each.status == psutil.CONN_LISTEN}
-
-
-def family(process: psutil.Process) -> list[psutil.Process]:
-    return [process, *process.children(recursive=True)]
-
-
-def are_gone(processes: list[psutil.Process]) -> bool:
-    return not any(is_alive(process) for process in processes)
-
-
-def is_alive(process: psutil.Process) -> bool:
-    try:
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
 
 
 async def has_ended(store: Store, session: SessionId) -> bool:

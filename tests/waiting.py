@@ -2,6 +2,7 @@
 
 import asyncio
 import inspect
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar, overload
 
@@ -9,6 +10,9 @@ T = TypeVar("T")
 
 DEADLINE = 10.0
 LOOK_EVERY = 0.005
+RESPITE = 4.0
+"""How many times as long as a look took of the processor passes before the next: who looks must not slow down
+what it waits for."""
 
 
 @overload
@@ -24,6 +28,7 @@ async def eventually(condition: Callable[[], Any], deadline: float = DEADLINE) -
     loop = asyncio.get_running_loop()
     ends_at = loop.time() + deadline
     while True:
+        began = time.thread_time()
         found = condition()
         if inspect.isawaitable(found):
             found = await found
@@ -31,4 +36,4 @@ async def eventually(condition: Callable[[], Any], deadline: float = DEADLINE) -
             return found
         if loop.time() > ends_at:
             raise AssertionError(f"not so after {deadline:g} s: {inspect.getsource(condition).strip()}")
-        await asyncio.sleep(LOOK_EVERY)
+        await asyncio.sleep(max(LOOK_EVERY, RESPITE * (time.thread_time() - began)))

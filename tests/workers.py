@@ -15,6 +15,7 @@ from typing import Any
 import psutil
 
 from herds import DEADLINE, REMUDA
+from processes import find_processes
 from remuda.base.processes import die_with_parent
 from remuda.fleet.leftovers import MARK
 from remuda.store import Store
@@ -122,24 +123,7 @@ def _is_browser(command: list[str]) -> bool:
 
 def processes_of(directory: Path) -> list[psutil.Process]:
     """Everything that runs for the holder of these files: it carries its name, or names the files."""
-    found = []
-    for process in psutil.process_iter():
-        try:
-            words = process.cmdline()
-            is_ours = process.environ().get(MARK) == directory.name or str(directory) in " ".join(words)
-            if is_ours and words and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
-        except (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
-            continue
-    return found
-
-
-def is_gone(process: psutil.Process) -> bool:
-    """Whether the process has ended, buried or not."""
-    try:
-        return process.status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
+    return find_processes(MARK, directory.name, named=str(directory))
 
 
 class RunningWorker:

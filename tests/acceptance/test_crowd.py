@@ -12,7 +12,8 @@ import pytest
 from selenium import webdriver
 
 from herds import Herd, running_herd
-from remuda.grid.browsers import find_browsers
+from installed import BROWSERS
+from processes import is_alive
 from remuda.keyspace import grid, metrics
 from remuda.store import Store
 from remuda.store.census import take_census
@@ -21,7 +22,7 @@ from waiting import eventually
 CLIENTS = 50
 SLOTS = 4
 # The lightest that there is: fifty starts of a whole Chromium would keep two cores busy for half a minute.
-BROWSER = next((each.name for each in find_browsers() if each.name == "chrome-headless-shell"), "chrome")
+BROWSER = "chrome-headless-shell" if "chrome-headless-shell" in BROWSERS else "chrome"
 PAGE = "data:text/html,<title>{}</title>"
 
 
@@ -79,7 +80,7 @@ async def keep_counting(herd: Herd, counts: list[int]) -> None:
 def count_browsers(herd: Herd) -> int:
     """Browsers that were all there when the search ended: who was found before and still runs after it."""
     found = [process for process in herd.processes() if is_browser(process)]
-    return sum(map(still_runs, found))
+    return sum(map(is_alive, found))
 
 
 def is_browser(process: psutil.Process) -> bool:
@@ -87,12 +88,6 @@ def is_browser(process: psutil.Process) -> bool:
         # Those of its pages have other parents, and so has what it forks.
         parent = process.parent()
         return parent is not None and parent.name() == "chromedriver"
-    return False
-
-
-def still_runs(process: psutil.Process) -> bool:
-    with suppress(psutil.NoSuchProcess):
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     return False
 
 

@@ -8,28 +8,18 @@ import aiohttp
 import psutil
 import pytest
 
-from ranches import (
-    DEADLINE,
-    Client,
-    Ranch,
-    Reply,
-    assert_ended,
-    family,
-    is_open,
-    node_of,
-    open_client,
-    open_ranch,
-)
+from installed import BROWSERS
+from processes import family
+from ranches import DEADLINE, Client, Ranch, Reply, assert_ended, is_open, node_of, open_client, open_ranch
 from remuda.base.ids import SessionId
-from remuda.grid.browsers import FAMILIES, find_browsers
+from remuda.grid.browsers import FAMILIES
 from remuda.keyspace import grid
 from remuda.store import Store
 from remuda.store.census import take_census
 from waiting import eventually
 
-FOUND = {browser.name: browser for browser in find_browsers()}
 OTHERS = [
-    pytest.param(name, marks=pytest.mark.skipif(name not in FOUND, reason=f"no {each.title} here"))
+    pytest.param(name, marks=pytest.mark.skipif(name not in BROWSERS, reason=f"no {each.title} here"))
     for name, each in FAMILIES.items()
     if name != "chrome"
 ]
@@ -38,7 +28,9 @@ QUICK = [param for param in OTHERS if param.values[0] != "firefox"]
 
 pytestmark = [
     pytest.mark.xdist_group("grid browsers"),
-    pytest.mark.skipif(len(FOUND.keys() - {"chrome"}) == 0, reason="no other browser here: run make setup"),
+    pytest.mark.skipif(
+        len(BROWSERS.keys() - {"chrome"}) == 0, reason="no other browser here: run make setup"
+    ),
 ]
 
 
@@ -69,7 +61,7 @@ async def client(store: Store) -> AsyncIterator[Client]:
 async def test_exactly_the_usable_browsers_are_offered(store: Store, ranch: Ranch) -> None:
     offered = await store.smembers(grid.ORCHESTRATOR_BROWSERS(ranch.orchestrator))
 
-    assert set(offered) == {f"{each.name}::{each.version}" for each in FOUND.values()}
+    assert set(offered) == {f"{each.name}::{each.version}" for each in BROWSERS.values()}
 
 
 @pytest.mark.parametrize("name", OTHERS)
@@ -81,7 +73,7 @@ async def test_a_session_has_the_browser_that_it_asked_for(
     session, actual = SessionId(reply.value["sessionId"]), reply.value["capabilities"]
 
     assert actual["browserName"] == name
-    assert FOUND[name].version.startswith(actual["browserVersion"])
+    assert BROWSERS[name].version.startswith(actual["browserVersion"])
     assert await shows(client, session)
     node = await node_of(store, session, ranch)
     was = family(node)
@@ -168,7 +160,7 @@ async def test_a_browser_that_crashes_ends_its_session(
 
 def driver_of(node: psutil.Process, name: str) -> psutil.Process:
     # The kernel keeps the first 15 characters of a name.
-    driver = FOUND[name].driver.name[:15]
+    driver = BROWSERS[name].driver.name[:15]
     (found,) = [each for each in node.children() if each.name()[:15] == driver]
     return found
 
@@ -184,7 +176,7 @@ FORBIDDEN = [
 async def test_what_names_a_path_of_this_machine_is_refused_in_words(
     client: Client, name: str, capabilities: dict[str, Any]
 ) -> None:
-    if name not in FOUND:
+    if name not in BROWSERS:
         pytest.skip(f"no {FAMILIES[name].title} here")
 
     reply = await client.ask(browserName=name, **capabilities)
@@ -194,11 +186,11 @@ async def test_what_names_a_path_of_this_machine_is_refused_in_words(
 
 
 async def test_two_browsers_of_one_version_are_told_apart(client: Client) -> None:
-    names = [name for name in ("chrome", "chrome-headless-shell") if name in FOUND]
-    if len({FOUND[name].version for name in names}) != 1 or len(names) != 2:
+    names = [name for name in ("chrome", "chrome-headless-shell") if name in BROWSERS]
+    if len({BROWSERS[name].version for name in names}) != 1 or len(names) != 2:
         pytest.skip("no two browsers of one version here")
 
     for name in names:
-        reply = await client.ask(browserName=name, browserVersion=FOUND[name].version)
+        reply = await client.ask(browserName=name, browserVersion=BROWSERS[name].version)
         assert reply.value["capabilities"]["browserName"] == name
         await client.close(SessionId(reply.value["sessionId"]))

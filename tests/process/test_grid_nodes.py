@@ -10,6 +10,8 @@ import psutil
 import pytest
 
 from grids import all_sessions, check_counters, check_slots, codes_of, log_of
+from installed import needs_browser
+from processes import family, name_of
 from ranches import (
     DEADLINE,
     SLOTS,
@@ -17,10 +19,8 @@ from ranches import (
     Ranch,
     Reply,
     assert_ended,
-    family,
     has_ended,
     is_open,
-    name_of,
     node_of,
     open_client,
     open_ranch,
@@ -28,7 +28,6 @@ from ranches import (
 from remuda.base import clock
 from remuda.base.ids import SessionId
 from remuda.fleet.role import running_roles
-from remuda.grid.browsers import find_browsers
 from remuda.grid.model import State
 from remuda.grid.sessions import Sessions
 from remuda.grid.timeouts import DEFAULTS, timeouts
@@ -40,7 +39,7 @@ from waiting import eventually
 
 pytestmark = [
     pytest.mark.xdist_group("grid nodes"),
-    pytest.mark.skipif(not find_browsers(), reason="no browser here: run make setup"),
+    needs_browser,
 ]
 
 # What manager and orchestrator write in turn, and what the node writes meanwhile.

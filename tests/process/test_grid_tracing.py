@@ -7,11 +7,11 @@ import aiohttp
 import pytest
 
 from collectors import Collector, Seen, open_collector
+from installed import needs_browser
 from ranches import DEADLINE, Ranch, has_ended, is_open, open_ranch
 from remuda.base.ids import SessionId
 from remuda.fleet.role import running_roles
 from remuda.fleet.tracing import decode_context, read_context
-from remuda.grid.browsers import find_browsers
 from remuda.keyspace import grid
 from remuda.store import Store
 from remuda.store.census import take_census
@@ -19,7 +19,7 @@ from waiting import eventually
 
 pytestmark = [
     pytest.mark.xdist_group("grid nodes"),
-    pytest.mark.skipif(not find_browsers(), reason="no browser here: run make setup"),
+    needs_browser,
 ]
 
 CLIENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"

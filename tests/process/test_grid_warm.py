@@ -12,20 +12,11 @@ import pytest
 from selenium import webdriver
 
 from grids import all_sessions
-from ranches import (
-    DEADLINE,
-    PAGE,
-    Client,
-    Ranch,
-    Reply,
-    are_gone,
-    is_open,
-    name_of,
-    open_client,
-    open_ranch,
-)
+from installed import BROWSERS
+from processes import are_gone, name_of
+from ranches import DEADLINE, PAGE, Client, Ranch, Reply, is_open, open_client, open_ranch
 from remuda.base.ids import SessionId
-from remuda.grid.browsers import FAMILIES, find_browsers
+from remuda.grid.browsers import FAMILIES
 from remuda.keyspace import grid
 from remuda.store import Store
 from waiting import eventually
@@ -33,7 +24,7 @@ from waiting import eventually
 pytestmark = [
     pytest.mark.xdist_group("grid nodes"),
     pytest.mark.skipif(
-        not any(FAMILIES[each.name].is_chromium for each in find_browsers()[:1]),
+        not any(FAMILIES[name].is_chromium for name in list(BROWSERS)[:1]),
         reason="the first browser here is no Chromium: run make setup",
     ),
 ]

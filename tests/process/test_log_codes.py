@@ -10,19 +10,10 @@ import psutil
 import pytest
 
 import grids
-from ranches import (
-    DEADLINE,
-    Client,
-    Ranch,
-    has_ended,
-    is_open,
-    name_of,
-    node_of,
-    open_client,
-    open_ranch,
-)
+from installed import BROWSERS, needs_browser
+from processes import name_of
+from ranches import DEADLINE, Client, Ranch, has_ended, is_open, node_of, open_client, open_ranch
 from remuda.base.ids import OrchestratorId, SessionId
-from remuda.grid.browsers import find_browsers
 from remuda.grid.model import State
 from remuda.grid.sessions import Sessions, node_beat
 from remuda.grid.slots import Slots
@@ -35,7 +26,7 @@ from waiting import eventually
 
 pytestmark = [
     pytest.mark.xdist_group("grid nodes"),
-    pytest.mark.skipif(not find_browsers(), reason="no browser here: run make setup"),
+    needs_browser,
 ]
 
 IDLE = "idle-orchestrator"
@@ -332,10 +323,10 @@ async def check_walk(scene: Scene, walk: Walk, codes_expected: str) -> None:
         await eventually(lambda: has_ended(scene.store, session), DEADLINE)
 
 
-@pytest.mark.skipif(len(find_browsers()) < 2, reason="only one browser here, which is kept warm")
+@pytest.mark.skipif(len(BROWSERS) < 2, reason="only one browser here, which is kept warm")
 async def test_a_driver_is_alive_when_it_is_and_not_before(scene: Scene) -> None:
     # Only the first of all browsers has nodes that wait with their driver running.
-    session = await scene.client.open(find_browsers()[1].name)
+    session = await scene.client.open(list(BROWSERS)[1])
     await scene.client.close(session)
 
     at = {entry["code"]: number for number, entry in await entries_of(scene.store, session)}

@@ -7,11 +7,12 @@ import pytest
 from playwright.async_api import async_playwright
 
 from herds import DEADLINE
+from processes import are_gone
 from remuda.base.errors import DriverTimeout, DriverUnavailable
 from remuda.fleet.leftovers import clear_orphans
 from remuda.playwright.checkup import check_up
 from waiting import eventually
-from workers import browser_process, holder, is_gone, processes_of
+from workers import browser_process, holder, processes_of
 
 PAGE = "data:text/html,<title>Pasture</title>"
 
@@ -125,8 +126,8 @@ async def test_what_a_killed_holder_leaves_is_cleared_away(is_hanging: bool) -> 
         await asyncio.to_thread(server.process.wait)
         if not is_hanging:
             # The kernel kills the driver with its parent, and the browser ends with the driver.
-            await eventually(lambda: is_gone(browser))
+            await eventually(lambda: are_gone([browser]))
         await asyncio.to_thread(clear_orphans)
 
-    await eventually(lambda: is_gone(browser))
+    await eventually(lambda: are_gone([browser]))
     assert not server.directory.exists()

@@ -17,6 +17,7 @@ import pytest
 from playwright.async_api import Browser, Page, async_playwright
 
 from herds import DEADLINE, REMUDA
+from processes import are_gone
 from remuda.base import clock
 from remuda.base.errors import StoreUnavailable
 from remuda.keyspace import playwright as keys
@@ -30,7 +31,6 @@ from workers import (
     driver_process,
     entries,
     is_forgotten,
-    is_gone,
     only_entry,
     processes_of,
     running_worker,
@@ -207,7 +207,7 @@ async def test_a_killed_worker_takes_its_browser_along_and_the_next_clears_up(
         worker.process.kill()
         await worker.ends()
 
-        await eventually(lambda: all(is_gone(each) for each in descendants))
+        await eventually(lambda: are_gone(descendants))
     await store.send("FLUSHALL")
     async with running_worker(store, tmp_path):
         assert not directory.exists()

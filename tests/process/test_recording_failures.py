@@ -13,9 +13,10 @@ import pytest
 
 from grids import log_of
 from herds import running_herd
+from installed import BROWSERS
 from ranches import DEADLINE, Client, Ranch, Reply, has_ended, is_open, node_of, open_client, open_ranch
 from remuda.base.ids import SessionId
-from remuda.grid.browsers import FAMILIES, find_browsers
+from remuda.grid.browsers import FAMILIES
 from remuda.keyspace import grid
 from remuda.store import Store
 from remuda.store.census import take_census
@@ -23,9 +24,10 @@ from storages import indexed
 from videos import BLUE, RED, colours, is_like, needs_ffmpeg, page, probe
 from waiting import eventually
 
-FOUND = {browser.name for browser in find_browsers()}
 SCREENED = [
-    pytest.param(name, marks=pytest.mark.skipif(name not in FOUND, reason=f"no {FAMILIES[name].title} here"))
+    pytest.param(
+        name, marks=pytest.mark.skipif(name not in BROWSERS, reason=f"no {FAMILIES[name].title} here")
+    )
     for name in ("firefox", "MiniBrowser")
 ]
 
@@ -35,7 +37,7 @@ _RANGE = re.compile(r"^#EXT-X-BYTERANGE:(\d+)@(\d+)", re.MULTILINE)
 pytestmark = [
     pytest.mark.xdist_group("recording"),
     needs_ffmpeg,
-    pytest.mark.skipif("chrome" not in FOUND, reason="no Chromium here: run make setup"),
+    pytest.mark.skipif("chrome" not in BROWSERS, reason="no Chromium here: run make setup"),
 ]
 
 

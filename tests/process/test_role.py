@@ -11,6 +11,7 @@ from contextlib import contextmanager
 import psutil
 import pytest
 
+from processes import are_gone
 from remuda.fleet.lifeline import Tether
 from remuda.fleet.role import running_roles
 from remuda.keyspace.fleet import ROLE, ROLES
@@ -147,7 +148,7 @@ async def test_a_role_leaves_when_the_herd_that_started_it_is_killed(store: Stor
 
         parent.kill()
 
-    await eventually(lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE)
+    await eventually(lambda: are_gone([child]))
     assert await running_roles(store) == []
 
 
