@@ -4,6 +4,7 @@ import asyncio
 
 import aiohttp
 import pytest
+from aiohttp import web
 
 from books import active, check_book, lifetime, settles_at
 from corrals import USER_AGENT, ScriptedWorker, front_door, workers
@@ -177,6 +178,23 @@ async def test_a_worker_that_does_not_answer_is_never_heard_of(store: Store) -> 
         await eventually(lambda: is_active(store, w1=0, w2=3))
         for socket in sockets:
             await socket.close()
+
+
+async def test_an_only_worker_that_failed_once_is_soon_tried_again(store: Store) -> None:
+    worker = ScriptedWorker("w1")
+
+    async def refuse_once(request: web.Request) -> web.StreamResponse:
+        worker.answer = worker.echo
+        return await worker.refuse(request)
+
+    worker.answer = refuse_once
+    async with workers(store, worker), front_door(store) as door:
+        # It never beats: only its next client can show that it is well.
+        socket = await door.connect()
+
+        assert len(worker.requests) == 2
+        await socket.close()
+        await settles_at(store, w1=0)
 
 
 async def test_a_worker_that_serves_again_is_trusted_again(store: Store) -> None:

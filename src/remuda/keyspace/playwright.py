@@ -97,8 +97,8 @@ PLAYWRIGHT_FREE = Key(
 PLAYWRIGHT_SUSPECTS = Key(
     "remuda:playwright:suspects:{browser}",
     ZSetName,
-    meaning="Workers that did not answer a gateway, and are not chosen until they are cleared",
-    writer="playwright/leases; playwright/registry and playwright/reaper remove",
+    meaning="Workers that did not answer a gateway: until they are cleared, others are chosen",
+    writer="playwright/leases; playwright/registry, playwright/selector and playwright/reaper remove",
     lifetime=until("the last one is cleared"),
     fields={"member": "worker id, scored by the Unix second until which it is suspected"},
     parts=_BY_BROWSER,

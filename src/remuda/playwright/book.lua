@@ -33,6 +33,12 @@ local now = this_second + clock[2] / 1e6
 -- selector, which does, looks again.
 local places = math.huge
 
+-- For how many seconds a worker that did not answer is passed over for others: each time in a row for longer, since
+-- one that beats and cannot be reached costs a client the dial time-out whenever it is tried.
+local function suspicion_after(failures) return 15 * 2 ^ math.min(failures - 1, 4) end
+-- And after how many it is tried again although it is suspected, when there is nobody else.
+local function pause_after(failures) return math.min(2 ^ (failures - 1), 8) end
+
 local function field(worker) return own_browser .. ':' .. worker end
 local function key_of(worker) return string.format(KEYS[13], worker) end
 local function connections_of(worker) return string.format(KEYS[15], worker) end

@@ -6,8 +6,6 @@
 -- ARGV[5] percent of the workers that may be out at the same time
 -- ARGV[6] seconds for which the shutdown command stays
 -- ARGV[7] outcome, `failed` if the worker did not answer, `served` if it did; else nobody knows
--- ARGV[8] suspected, seconds for which a worker is not chosen after it has failed; doubled with each time in a row
--- ARGV[9] doublings, at most
 -- returns 1 if the connection was still counted, else 0
 
 places = tonumber(ARGV[3])
@@ -16,8 +14,8 @@ local is_suspect = is_in(SUSPECTS, worker)
 if outcome == 'failed' and call('ZSCORE', WORKERS, worker) then
   -- Several clients that tried it at the same time tell of one failure.
   if not is_suspect then
-    local before = call('HINCRBY', FAILURES, worker, 1) - 1
-    call('ZADD', SUSPECTS, now + ARGV[8] * 2 ^ math.min(before, ARGV[9]), worker)
+    local failures = call('HINCRBY', FAILURES, worker, 1)
+    call('ZADD', SUSPECTS, now + suspicion_after(failures), worker)
   end
   tally('failed', 1)
 elseif outcome == 'served' and not is_suspect then

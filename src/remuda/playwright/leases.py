@@ -20,19 +20,12 @@ _GIVE_BACK = load(
     "percent",
     "seconds",
     "outcome",
-    "suspected",
-    "doublings",
 )
 _RENEW = load("renew.lua", "concurrent", "lease", "connections")
 _SWEEP = load("sweep.lua", "concurrent", "lifetime", "percent", "seconds", "most")
 
 # So many at a time: Redis does nothing else meanwhile.
 BATCH = 100
-
-# A live worker beats before and is cleared by that, the first time. One that beats and cannot be reached
-# costs a client the dial time-out whenever it is tried again: then after 30 s, 60 s, and so on up to 4 min.
-SUSPECTED_FOR = 15
-DOUBLINGS = 4
 
 
 class Leases:
@@ -45,8 +38,8 @@ class Leases:
     async def give_back(self, place: Place, outcome: Outcome = Outcome.UNKNOWN) -> bool:
         """Ends a connection; False if it was not counted any more. Twice does no harm.
 
-        A worker that has failed is chosen by nobody until it has beaten again; if it fails again before
-        it has served anybody, for longer and longer.
+        A worker that has failed is passed over until it has beaten again; if it fails again before it has
+        served anybody, for longer and longer. With nobody else to choose, it is soon tried again.
         """
         limits = self._limits
         args: list[Value] = [
@@ -57,8 +50,6 @@ class Leases:
             limits.restart_share,
             limits.command_ttl,
             outcome,
-            SUSPECTED_FOR,
-            DOUBLINGS,
         ]
         return bool(await self._store.run(_GIVE_BACK, keys=BOOK[place.browser], args=args))
 

@@ -19,7 +19,18 @@ for index = 10, #ARGV do
   excluded[ARGV[index]] = true
 end
 
+-- How many who are suspected a pick looks at: its cost must not grow with their number.
+local MOST_SUSPECTS = 10
+
 local versions = version == '' and call('ZRANGE', OFFERS, 0, -1) or {version, 'any'}
+
+local function is_asked_for(worker)
+  local own = call('HGET', VERSIONS, worker)
+  for _, each in ipairs(versions) do
+    if each == own then return true end
+  end
+  return false
+end
 
 -- Who is dead, full or draining falls out of the index when it is met here, so each is met once.
 local function best_of(index, ceiling)
@@ -47,10 +58,26 @@ local function best_up_to(ceiling)
   return best
 end
 
+-- Lets one that is suspected prove itself, whose pause is over, first of all who will be trusted again soonest.
+local function forgive_one()
+  for _, worker in ipairs(call('ZRANGE', SUSPECTS, now, '+inf', 'BYSCORE', 'LIMIT', 0, MOST_SUSPECTS)) do
+    local failures = tonumber(call('HGET', FAILURES, worker) or 1)
+    local trusted_at = call('ZSCORE', SUSPECTS, worker)
+    local failed_at = trusted_at - suspicion_after(failures)
+    if is_asked_for(worker) and not excluded[worker] and now >= failed_at + pause_after(failures) then
+      call('ZREM', SUSPECTS, worker)
+      if file(worker) then return true end
+      call('ZADD', SUSPECTS, trusted_at, worker)
+    end
+  end
+  return false
+end
+
 local total = call('ZCOUNT', WORKERS, now, '+inf')
 local margin = math.max(1, math.floor(limit / math.max(1, total)))
 -- The last resort goes beyond the document: who is at the limit but may not restart yet still serves.
-local worker = best_up_to(limit - margin - 1) or best_up_to(limit - 1) or best_up_to('+inf')
+local function best() return best_up_to(limit - margin - 1) or best_up_to(limit - 1) or best_up_to('+inf') end
+local worker = best() or forgive_one() and best()
 if not worker then
   return {false, total, unpack(call('ZRANGE', OFFERS, now, '+inf', 'BYSCORE'))}
 end
