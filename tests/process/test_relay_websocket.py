@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import aiohttp
 import pytest
@@ -10,6 +10,7 @@ from aiohttp import web
 
 from relaying import DEADLINE, FAST, Client, Kit, Line, Witness, relaying, render_error
 from remuda.fleet.relay import Address, Forward, Relay
+from remuda.fleet.relay.farewell import GOING_AWAY
 from waiting import eventually
 
 UPGRADE = (
@@ -193,4 +194,45 @@ async def test_an_open_tunnel_is_closed_when_the_relay_has_drained() -> None:
         await kit.relay.drain(0.01)
 
         await eventually(lambda: line.is_closed)
+        assert await client.receive_all() == GOING_AWAY
+
+
+async def test_who_is_told_that_it_ends_may_answer() -> None:
+    async with relaying() as kit:
+        client, line = await upgraded(kit)
+
+        draining = asyncio.create_task(kit.relay.drain(0.01))
+        await client.receive(GOING_AWAY)
+        client.send(b"so be it")
+        await eventually(lambda: line.received.endswith(b"so be it"))
+        line.transport.close()
+
         assert await client.receive_all() == b""
+        await draining
+
+
+async def test_nothing_is_said_in_the_middle_of_a_frame() -> None:
+    async with relaying() as kit:
+        client, line = await upgraded(kit)
+        draining = asyncio.create_task(kit.relay.drain(0.01))
+
+        while not draining.done():
+            line.transport.write(b"more ")
+            await asyncio.sleep(0.01)
+
+        assert set((await client.receive_all()).split()) == {b"more"}
+
+
+async def test_nothing_is_said_to_a_client_that_has_not_taken_what_was_sent_before() -> None:
+    async with relaying() as kit:
+        client, line = await upgraded(kit)
+        client.writer.transport.pause_reading()  # type: ignore[attr-defined]
+        while line.transport.get_write_buffer_size() < 1 << 20:
+            line.transport.write(b"more" * 65536)
+            await asyncio.sleep(0)
+
+        await kit.relay.drain(0.01)
+
+        client.writer.transport.resume_reading()  # type: ignore[attr-defined]
+        with suppress(ConnectionError):
+            assert GOING_AWAY not in await client.receive_all()

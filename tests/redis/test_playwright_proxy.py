@@ -136,6 +136,22 @@ async def test_the_clients_close_code_reaches_the_worker(store: Store) -> None:
         await eventually(lambda: worker.codes == [4000])
 
 
+async def test_a_gateway_that_leaves_tells_both_sides_so(store: Store) -> None:
+    worker = ScriptedWorker("w1")
+    async with workers(store, worker), front_door(store, gateway_drain=1) as door:
+        socket = await door.connect()
+        draining = asyncio.create_task(door.gateway.drain())
+
+        await socket.send_str("still served")
+        assert await socket.receive_str() == "still served"
+        message = await socket.receive()
+
+        assert (message.type, message.data) == (aiohttp.WSMsgType.CLOSE, 1001)
+        await draining
+        assert worker.codes == [1000], "the code with which aiohttp answers"
+        await settles_at(store, w1=0)
+
+
 async def test_a_client_that_dies_is_seen_by_the_worker_and_no_longer_counted(store: Store) -> None:
     worker = ScriptedWorker("w1")
     async with workers(store, worker), front_door(store) as door:

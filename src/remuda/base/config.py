@@ -54,6 +54,10 @@ class Config:
     warm: Count = _option(
         0, "Browsers kept waiting, started, for sessions with default capabilities; each takes its memory."
     )
+    gateway_drain: Interval = _option(
+        10,
+        "Seconds that a gateway which shuts down gives its clients; WebSockets then end with 1001.",
+    )
     insecure: bool = _option(False, "Listen beyond loopback although anybody there may then use the herd.")
     allow_origins: str = _option("", "Web origins that may talk to the front door, separated by commas.")
     chromium: str = _option("", "Chromium or Chrome to run; by default the one that is found.")

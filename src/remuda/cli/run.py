@@ -111,14 +111,20 @@ def run_roles(names: Sequence[str], config: Config) -> None:
 
 async def _live(names: Sequence[str], config: Config) -> None:
     is_worker = "worker" in names
-    drain_timeout = float(config.playwright_drain) if is_worker else DRAIN_TIMEOUT
     # Around the roles: the spans of their last moments are exported too.
     async with exporting(config), Store(config.redis, prefix=config.prefix, name="+".join(names)) as store:
         roles = [ROLES[name](store, config) for name in names]
-        life = Life(store, roles, drain_timeout=drain_timeout)
+        life = Life(store, roles, drain_timeout=_drain_timeout(names, config))
         install_signals(life)
         lifeline = Lifeline.from_environ()
         if lifeline is not None:
             # A worker's clients come through the herd that is gone: waiting for them would be in vain.
             lifeline.watch(life.ask_stop_at_once if is_worker else life.ask_stop)
         await life.run(lifeline)
+
+
+def _drain_timeout(names: Sequence[str], config: Config) -> float:
+    """How long these roles together may take to drain."""
+    if "worker" in names:
+        return float(config.playwright_drain)
+    return DRAIN_TIMEOUT + (config.gateway_drain if "gateway" in names else 0)

@@ -23,7 +23,6 @@ from remuda.store import Store
 log = get_logger(__name__)
 
 FLUSH_EVERY = 1.0
-DRAIN_SHARE = 10.0
 LAST_WORDS = 1.0
 
 
@@ -68,7 +67,7 @@ class Gateway(Role):
         # Who is still connected must be counted as long as it is.
         keeping = asyncio.create_task(self._playwright.run(), name="keep Playwright connections")
         try:
-            await self._door.relay.drain(DRAIN_SHARE)
+            await self._door.relay.drain(float(self._config.gateway_drain))
         finally:
             keeping.cancel()
 

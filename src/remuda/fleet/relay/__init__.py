@@ -3,7 +3,7 @@
 A request's way: `client` cuts it out of the byte stream, `head` and `body` say whether it is valid and where
 it ends, `exchange` asks the owner's router and carries it out, `rewrite` makes the heads that go on,
 `upstream` reads the answer, and `tunnel` takes over after an upgrade. `handshake` offers a WebSocket to one
-upstream after the other.
+upstream after the other; `farewell` ends those that are left.
 """
 
 from remuda.fleet.relay.address import Address

@@ -6,12 +6,16 @@ from typing import Protocol
 
 from remuda.base.errors import RemudaError
 from remuda.fleet.relay.client import Client
+from remuda.fleet.relay.farewell import say_goodbye
 from remuda.fleet.relay.head import Request
 from remuda.fleet.relay.plan import Answer, Limits, Observer, RenderError, Router, Unobserved
 from remuda.fleet.relay.tunnel import Tunnel
 from remuda.fleet.relay.upstream import Pool
 
 log = logging.getLogger(__name__)
+
+# For both sides of a WebSocket to close it, once they are told to.
+LAST_WORDS = 1.0
 
 
 class Connection(Protocol):
@@ -77,13 +81,18 @@ class Relay:
     async def drain(self, timeout: float) -> None:
         """Let the requests under way finish for so long, take no more, then close everything.
 
-        The owner closes the listening socket first.
+        The owner closes the listening socket first. WebSockets that are still open then end with 1001, as far
+        as possible; that takes another two seconds at most.
         """
         self.is_draining = True
         for connection in list(self.connections):
             if connection.is_idle():
                 connection.close()
         await self.emptied(timeout)
+        if self.tunnels:
+            self._stop_ticking()
+            await say_goodbye(self.tunnels)
+            await self.emptied(LAST_WORDS)
         self.close()
 
     async def emptied(self, timeout: float) -> None:
@@ -98,6 +107,9 @@ class Relay:
         for connection in list(self.connections):
             connection.abort()
         self.pool.close()
+        self._stop_ticking()
+
+    def _stop_ticking(self) -> None:
         if self._ticker is not None:
             self._ticker.cancel()
 
