@@ -7,8 +7,8 @@ from typing import Any
 import aiohttp
 import pytest
 
-from clients import Client, running
 from grids import advertise, all_sessions, codes_of, own_slots
+from managers import Client
 from remuda.grid.queue import line_of, positions
 from remuda.keyspace import grid
 from remuda.store import Store
@@ -24,11 +24,11 @@ def request_for(browser: str) -> Any:
 
 
 @pytest.fixture
-async def client(store: Store) -> AsyncIterator[Client]:
+async def client(store: Store, client: Client) -> Client:
+    """One whom somebody could serve who has no slots."""
     await advertise(store, "ranch", "chrome::130.0.6723.91", "firefox::128.3.1")
     await own_slots(store, "ranch", 0)
-    async with running(store) as (_, client):
-        yield client
+    return client
 
 
 @pytest.fixture
