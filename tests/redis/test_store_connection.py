@@ -254,6 +254,8 @@ async def test_answers_that_nobody_asked_for_end_the_connection(redis_url: str) 
         await reader.read(1000)
         writer.write(b"%0\r\n")
         await reader.read(1000)
+        writer.write(b"+PONG\r\n")
+        await reader.read(1000)
         writer.write(b"+asked\r\n+unasked\r\n")
 
     async with listening(interrupt) as url, Store(url) as store:

@@ -1,4 +1,5 @@
-"""Opens a connection for a parsed URL: finds the master through Sentinel, dials, says HELLO, selects."""
+"""Opens a connection for a parsed URL: finds the master through Sentinel, dials, says HELLO, selects, and
+waits until Redis has loaded its data."""
 
 import asyncio
 from collections.abc import Callable
@@ -7,6 +8,8 @@ from typing import Any
 from remuda.base.errors import StoreUnavailable
 from remuda.store.url import StoreUrl
 from remuda.store.wire import CommandRefused, Wire, pack
+
+LOOK_EVERY = 0.05
 
 
 async def dial(url: StoreUrl, make_wire: Callable[[], Wire], *, name: str) -> Wire:
@@ -55,15 +58,28 @@ async def _greet(wire: Wire, url: StoreUrl, *, name: str) -> None:
     if name:
         hello += ["SETNAME", name]
     commands = [hello, ["SELECT", url.db]] if url.db else [hello]
-    replies = []
-    for command in commands:
-        reply: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        wire.send(pack(*command), (reply,))
-        replies.append(reply)
     try:
-        greeting, *_ = await asyncio.gather(*replies)
+        greeting, *_ = await asyncio.gather(*(_ask(wire, command) for command in commands))
         if greeting["mode"] == "cluster":  # A script's keys would lie on several machines.
             raise StoreUnavailable("it is a Redis Cluster; take one Redis, or one behind Sentinel")
+        while await _is_loading(wire):
+            await asyncio.sleep(LOOK_EVERY)
     except BaseException:
         wire.abort()
         raise
+
+
+async def _is_loading(wire: Wire) -> bool:
+    # It says HELLO meanwhile, but refuses nearly everything else.
+    try:
+        await _ask(wire, ["PING"])
+    except StoreUnavailable as error:
+        # With whatever else it refuses a PING, such as a full disk, there is still much that it does.
+        return "LOADING" in error.message
+    return False
+
+
+def _ask(wire: Wire, command: list[Any]) -> asyncio.Future[Any]:
+    reply: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+    wire.send(pack(*command), (reply,))
+    return reply
