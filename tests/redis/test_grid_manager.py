@@ -120,8 +120,18 @@ async def test_a_browser_that_nobody_offers_is_refused_at_once_with_what_there_i
 
     assert await ended(store, reply) == (
         "QUNAVAILABLE",
-        "Nothing here can satisfy these capabilities; "
-        "on offer: chrome 81.0 on linux, firefox 74.0.1 on linux",
+        "Nothing here can satisfy safari; on offer: chrome 81.0 on linux, firefox 74.0.1 on linux",
+    )
+
+
+async def test_a_browser_that_keeps_no_downloads_is_not_asked_for_them(store: Store, client: Client) -> None:
+    await advertise(store, O1, "MiniBrowser::2.50")
+
+    reply = await client.ask({"capabilities": {"alwaysMatch": {"se:downloadsEnabled": True}}})
+
+    assert await ended(store, reply) == (
+        "QUNAVAILABLE",
+        "Nothing here can satisfy any browser with downloads; on offer: MiniBrowser 2.50 on linux",
     )
 
 

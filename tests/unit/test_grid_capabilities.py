@@ -5,7 +5,16 @@ from typing import Any
 import pytest
 
 from remuda.base.errors import InvalidArgument
-from remuda.grid.capabilities import Capabilities, Offer, class_of, first_match, is_match, read_request
+from remuda.grid.capabilities import (
+    MAX_SETS,
+    Capabilities,
+    Offer,
+    class_of,
+    describe_wishes,
+    first_match,
+    is_match,
+    read_request,
+)
 
 CHROME = Offer(browser="chrome", version="81.0.4044.113", platform="linux")
 FIREFOX = Offer(browser="firefox", version="74.0.1", platform="linux")
@@ -76,6 +85,7 @@ def test_extension_capabilities_go_through_unseen() -> None:
         (request(firstMatch=[]), "'firstMatch' must be a list of at least one object"),
         (request(firstMatch={}), "'firstMatch' must be a list of at least one object"),
         (request(firstMatch=[{}, "x"]), "'firstMatch[1]' must be an object, not a string"),
+        (request(firstMatch=[{}] * (MAX_SETS + 1)), "'firstMatch' has 101 objects; it may have 100"),
     ],
 )
 def test_a_request_of_the_wrong_shape_is_refused_with_what_is_wrong(body: Any, message: str) -> None:
@@ -182,6 +192,32 @@ def test_the_clients_order_decides_not_the_order_of_the_offers() -> None:
     assert first_match(wanted, [CHROME, FIREFOX]) == (wanted[0], FIREFOX)
     assert first_match(wanted, [CHROME]) == (wanted[1], CHROME)
     assert first_match(wanted, []) is None
+
+
+@pytest.mark.parametrize("enabled", [True, "true"])
+def test_who_wants_downloads_gets_a_browser_that_keeps_them(enabled: bool | str) -> None:
+    wanted: Capabilities = {"se:downloadsEnabled": enabled}
+    webkit = Offer(browser="MiniBrowser", version="2.50", platform="linux")
+
+    assert first_match([wanted], [webkit, FIREFOX]) == (wanted, FIREFOX)
+    assert first_match([{**wanted, "browserName": "MiniBrowser"}], [webkit, FIREFOX]) is None
+    assert is_match({"se:downloadsEnabled": False}, webkit)
+    assert class_of([wanted]) != class_of([{}])
+
+
+@pytest.mark.parametrize(
+    ("sets", "words"),
+    [
+        ([{}], "any browser"),
+        ([{"browserName": "Opera"}], "opera"),
+        ([{"browserName": "chrome", "browserVersion": "8", "platformName": "Windows"}], "chrome 8 on windows"),
+        ([{"browserName": "opera"}, {"platformName": "mac"}], "opera or any browser on mac"),
+        ([{"browserName": "opera"}, {"browserName": "OPERA", "se:name": "x"}], "opera"),
+        ([{"browserName": "x" * 300}], "x" * 200 + "..."),
+    ],
+)
+def test_a_person_can_read_what_a_request_wants(sets: list[Capabilities], words: str) -> None:
+    assert describe_wishes(sets) == words
 
 
 def test_offers_may_come_from_a_generator() -> None:

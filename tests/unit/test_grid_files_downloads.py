@@ -189,11 +189,6 @@ def test_a_browser_downloads_to_where_it_can_be_fetched_from(
     assert wanted[capability]["prefs"] == {"mine": 1, pref: "/etc"}
 
 
-def test_a_browser_that_cannot_be_told_where_to_download_says_so() -> None:
-    with pytest.raises(InvalidArgument, match="MiniBrowser cannot keep downloads"):
-        with_downloads({}, Path("/here"), browser="MiniBrowser")
-
-
 @pytest.mark.parametrize("options", ["x", {"prefs": []}])
 def test_preferences_that_are_none_are_refused(options: Any) -> None:
     with pytest.raises(InvalidArgument, match="'goog:chromeOptions' must be an object"):

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any
 
 from remuda.base.errors import InvalidArgument
@@ -36,6 +36,10 @@ _ANY_VERSION = ("", ANY, "stable", "latest")
 # Clients name Chromium either way; its driver calls itself chrome.
 _ALIASES = {"chromium": "chrome"}
 _VERSION = re.compile(r"\d+(\.\d+)*")
+_DOWNLOADS = "se:downloadsEnabled"
+MAX_SETS = 100
+"""Sets that a request may choose from: each is looked at again whenever a slot becomes free."""
+_MAX_WORDS = 200
 
 
 @dataclass(frozen=True)
@@ -50,6 +54,23 @@ class Offer:
         return f"{self.browser} {self.version} on {self.platform}"
 
 
+@dataclass(frozen=True)
+class Wish:
+    """What decides whether an offer satisfies a capability set."""
+
+    browser: str
+    version: str
+    platform: str
+    downloads: bool
+
+    def __str__(self) -> str:
+        words = ["any browser" if self.browser == ANY else self.browser]
+        words += [self.version] * (self.version != ANY)
+        words += [f"on {self.platform}"] * (self.platform != ANY)
+        words += ["with downloads"] * self.downloads
+        return " ".join(words)
+
+
 def read_request(body: Any) -> list[Capabilities]:
     """The capability sets of a New Session request, each one enough; InvalidArgument says what is wrong.
 
@@ -62,6 +83,8 @@ def read_request(body: Any) -> list[Capabilities]:
     first = _field(request, "firstMatch", default=[{}])
     if not isinstance(first, list) or not first:
         raise InvalidArgument("'firstMatch' must be a list of at least one object")
+    if len(first) > MAX_SETS:
+        raise InvalidArgument(f"'firstMatch' has {len(first)} objects; it may have {MAX_SETS}")
     return [_merge(always, validate(each, f"firstMatch[{index}]")) for index, each in enumerate(first)]
 
 
@@ -108,6 +131,7 @@ def is_match(wanted: Capabilities, offer: Offer) -> bool:
         wish.browser in (ANY, offer.browser.lower())
         and _is_version(wish.version, offer.version)
         and wish.platform in (ANY, offer.platform.lower())
+        and (not wish.downloads or keeps_downloads(offer.browser))
     )
 
 
@@ -140,18 +164,35 @@ def for_client(actual: Capabilities, *, session: str, front_door: str) -> Capabi
 def class_of(sets: Iterable[Capabilities]) -> str:
     """What requests have in common that the same offers satisfy: one waits for what the other waits for."""
     # In no order: a client's first choice decides which browser it gets, not whether a slot serves it.
-    return " or ".join(sorted({str(_wish(wanted)) for wanted in sets}))
+    return repr(sorted({astuple(_wish(wanted)) for wanted in sets}))
 
 
-def _wish(wanted: Capabilities) -> Offer:
+def describe_wishes(sets: Iterable[Capabilities]) -> str:
+    """What a request wants, for a person."""
+    words = " or ".join(dict.fromkeys(str(_wish(wanted)) for wanted in sets))
+    return words if len(words) <= _MAX_WORDS else f"{words[:_MAX_WORDS]}..."
+
+
+def wants_downloads(wanted: Capabilities) -> bool:
+    """Whether the client is to get what its browser downloads."""
+    return wanted.get(_DOWNLOADS) in (True, "true")
+
+
+def keeps_downloads(browser: str) -> bool:
+    """Whether sessions with this browser may ask for `se:downloadsEnabled`."""
+    return browser == "firefox" or browser.startswith("chrome")
+
+
+def _wish(wanted: Capabilities) -> Wish:
     """Which browser a capability set wants, in one form however it was written."""
     browser = wanted.get("browserName", "").lower()
     version = wanted.get("browserVersion", "")
     platform = wanted.get("platformName", "").lower()
-    return Offer(
+    return Wish(
         browser=_ALIASES.get(browser, browser) or ANY,
         version=ANY if version.lower() in _ANY_VERSION else version,
         platform=platform or ANY,
+        downloads=wants_downloads(wanted),
     )
 
 

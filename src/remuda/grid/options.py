@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from remuda.base.errors import InvalidArgument
-from remuda.grid.capabilities import Capabilities, kind_of
+from remuda.grid.capabilities import Capabilities, kind_of, wants_downloads
 from remuda.grid.video import VideoWish, read_video
 
 MAX_LABELS = 50
@@ -89,15 +89,10 @@ def read_options(wanted: Capabilities) -> Options:
     return Options(
         labels,
         idle,
-        downloads=wanted.get("se:downloadsEnabled") in (True, "true"),
+        downloads=wants_downloads(wanted),
         ends_with_websocket=wanted.get("remuda:options", {}).get("endsWithWebSocket") is True,
         video=read_video(wanted),
     )
-
-
-def keeps_downloads(browser: str) -> bool:
-    """Whether sessions with this browser may ask for `se:downloadsEnabled`."""
-    return browser == "firefox" or browser.startswith("chrome")
 
 
 def labels_of(sets: Sequence[Capabilities]) -> Labels:
@@ -125,7 +120,7 @@ def _selenium_labels(wanted: Capabilities) -> Labels:
         for name, value in ours.items()
         if name not in _SELENIUM_OWN and isinstance(value, str | int | float)
     }
-    return read_labels(plain, "The capabilities 'se:...'")
+    return read_labels(plain, "the 'se:' capabilities")
 
 
 def read_labels(given: Any, where: str) -> Labels:

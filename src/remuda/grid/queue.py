@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable
 
 from remuda.base.ids import SessionId, SlotId
 from remuda.fleet.line import Lines, who_waits
-from remuda.grid.capabilities import Capabilities, class_of
+from remuda.grid.capabilities import Capabilities, class_of, describe_wishes
 from remuda.grid.failures import CreationFailed, failure_of
 from remuda.grid.model import State
 from remuda.grid.registry import candidates, describe, live_offers
@@ -85,7 +85,5 @@ class Queue:
     async def _check_offers(self, wanted: list[Capabilities]) -> None:
         offers = await live_offers(self._store)
         if not candidates(offers, wanted):
-            offered = describe(offers)
-            raise CreationFailed(
-                "QUNAVAILABLE", f"Nothing here can satisfy these capabilities; on offer: {offered}"
-            )
+            asked, offered = describe_wishes(wanted), describe(offers)
+            raise CreationFailed("QUNAVAILABLE", f"Nothing here can satisfy {asked}; on offer: {offered}")

@@ -40,4 +40,5 @@ def candidates(offers: Offers, wanted: list[Capabilities]) -> list[OrchestratorI
 
 def describe(offers: Offers) -> str:
     """All offers, for a person."""
-    return ", ".join(sorted({str(offer) for offered in offers.values() for offer in offered})) or "nothing"
+    told = {str(offer) for offered in offers.values() for offer in offered}
+    return ", ".join(sorted(told, key=str.lower)) or "nothing"

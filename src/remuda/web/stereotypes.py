@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from remuda.grid.options import keeps_downloads
+from remuda.grid.capabilities import keeps_downloads
 from remuda.grid.view import Browser
 
 Capabilities = dict[str, Any]

@@ -16,7 +16,6 @@ from remuda.grid.capabilities import Capabilities
 from remuda.grid.node.downloads import Downloads
 from remuda.grid.node.outlet import Outlet
 from remuda.grid.node.uploads import MAX_BODY, Uploads
-from remuda.grid.options import keeps_downloads
 from remuda.grid.wire import answer_value
 
 ONE_FILE = "/se/files/"
@@ -99,8 +98,6 @@ class Files:
 
 def with_downloads(wanted: Capabilities, directory: Path, *, browser: str) -> Capabilities:
     """The capabilities with the browser's own words for where to download to, without asking."""
-    if not keeps_downloads(browser):
-        raise InvalidArgument(f"{browser} cannot keep downloads; leave 'se:downloadsEnabled' out")
     if browser == "firefox":
         capability = "moz:firefoxOptions"
         place: dict[str, Any] = {"browser.download.folderList": 2, "browser.download.dir": str(directory)}

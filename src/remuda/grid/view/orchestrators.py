@@ -49,7 +49,7 @@ def _orchestrator(each: str, replies: list[Any]) -> OrchestratorView:
         alive=bool(alive),
         platform=platform or "",
         machine=_machine(*machine, platform=platform),
-        browsers=[_browser(entry, platform or "") for entry in sorted(browsers)],
+        browsers=[_browser(entry, platform or "") for entry in sorted(browsers, key=str.lower)],
         slots=views,
         available=states.count(SlotState.AVAILABLE),
         reclaimed=states.count(SlotState.RECLAIMED),
