@@ -181,7 +181,7 @@ async def test_what_names_a_path_of_this_machine_is_refused_in_words(
 
     reply = await client.ask(browserName=name, **capabilities)
 
-    assert reply.error == "500 session not created"
+    assert reply.error == "400 invalid argument"
     assert "this machine; leave it out" in reply.value["message"]
 
 

@@ -173,19 +173,20 @@ def has_warm_node(ranch: Ranch, *, older: float) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("options", "error", "words"),
     [
-        ({"nonsense": 1}, "unrecognized chrome option: nonsense"),
-        ({"binary": "/bin/sh"}, "'binary' in goog:chromeOptions belongs to this machine"),
-        ({"args": "--headless"}, "'args' in goog:chromeOptions must be a list of strings"),
+        ({"nonsense": 1}, "400 invalid argument", "unrecognized chrome option: nonsense"),
+        ({"binary": "/bin/sh"}, "400 invalid argument", "'binary' in goog:chromeOptions belongs to this"),
+        ({"args": "-x"}, "400 invalid argument", "'args' in goog:chromeOptions must be a list of strings"),
+        ({"args": ["--version"]}, "500 session not created", "Chrome instance exited"),
     ],
 )
 async def test_why_a_browser_does_not_start_reaches_the_client(
-    store: Store, client: Client, options: dict[str, Any], words: str
+    store: Store, client: Client, options: dict[str, Any], error: str, words: str
 ) -> None:
     reply = await client.ask(**{"goog:chromeOptions": options})
 
-    assert reply.error == "500 session not created"
+    assert reply.error == error
     assert words in reply.value["message"]
     (session,) = [each for each in await all_sessions(store) if await ended_so(store, each, words)]
     await eventually(lambda: has_ended(store, session), DEADLINE)

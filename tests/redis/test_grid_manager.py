@@ -7,6 +7,7 @@ import pytest
 from grids import advertise, all_sessions, check_counters, check_slots, codes_of
 from managers import O1, Client, Reply, ended, has_logged, only_session, open_ranch, running
 from remuda.grid.model import State
+from remuda.grid.node.ending import Ending
 from remuda.grid.sessions import Sessions, session_bell
 from remuda.grid.timeouts import timeouts
 from remuda.keyspace import grid, metrics
@@ -205,6 +206,20 @@ async def test_what_made_a_node_fail_reaches_the_client_in_its_own_words(
     await Sessions(store).move(session, State.TERMINATED, code=code, message=message)
 
     assert await ended(store, await asking) == (code, message)
+
+
+async def test_capabilities_that_a_driver_does_not_understand_are_an_invalid_argument(
+    store: Store, client: Client
+) -> None:
+    ranch = await open_ranch(store, 1)
+    asking = client.asking()
+
+    session = await ranch.take()
+    told = Ending("DFAILURE", "'nope' must be a valid device", error="invalid argument")
+    await Sessions(store).move(session, State.TERMINATED, code=told.code, **told.meta)
+
+    reply = await asking
+    assert (reply.error, reply.message) == ("400 invalid argument", "'nope' must be a valid device")
 
 
 async def test_a_failure_before_the_node_is_scheduled_reaches_the_client_too(

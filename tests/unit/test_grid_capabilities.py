@@ -210,7 +210,10 @@ def test_who_wants_downloads_gets_a_browser_that_keeps_them(enabled: bool | str)
     [
         ([{}], "any browser"),
         ([{"browserName": "Opera"}], "opera"),
-        ([{"browserName": "chrome", "browserVersion": "8", "platformName": "Windows"}], "chrome 8 on windows"),
+        (
+            [{"browserName": "chrome", "browserVersion": "8", "platformName": "Windows"}],
+            "chrome 8 on windows",
+        ),
         ([{"browserName": "opera"}, {"platformName": "mac"}], "opera or any browser on mac"),
         ([{"browserName": "opera"}, {"browserName": "OPERA", "se:name": "x"}], "opera"),
         ([{"browserName": "x" * 300}], "x" * 200 + "..."),

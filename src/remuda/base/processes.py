@@ -121,6 +121,18 @@ def exit_status(pid: int, pidfd: int) -> int | None:
     return None if status is None else os.waitstatus_to_exitcode(status)
 
 
+def how_ended(status: int | None) -> str:
+    """An exit status, in words that follow the name of the process."""
+    if status is None:
+        return "has ended"
+    if status >= 0:
+        return f"ended with status {status}"
+    try:
+        return f"was killed by {signal.Signals(-status).name}"
+    except ValueError:  # A real-time signal has no name.
+        return f"was killed by signal {-status}"
+
+
 def _status_of_zombie(pid: int) -> int | None:
     """Until its parent buries it, proc(5) has the status, as the last field."""
     try:

@@ -1,6 +1,6 @@
 """Why a session could not be created, as its client hears it."""
 
-from remuda.base.errors import SessionNotCreated
+from remuda.base.errors import InvalidArgument, RemudaError, SessionNotCreated
 from remuda.base.ids import SessionId
 from remuda.grid.sessions import Sessions
 
@@ -13,7 +13,9 @@ class CreationFailed(SessionNotCreated):
         self.code = code
 
 
-async def failure_of(sessions: Sessions, session: SessionId) -> SessionNotCreated:
+async def failure_of(sessions: Sessions, session: SessionId) -> RemudaError:
     """The error for a session that somebody else has ended."""
     code, meta = await sessions.last_words(session) or ("", {})
-    return SessionNotCreated(meta.get("message") or f"The session ended while it was being created ({code})")
+    # W3C WebDriver 7.2: capabilities that cannot be understood are no failure to create a session.
+    error = InvalidArgument if meta.get("error") == InvalidArgument.webdriver else SessionNotCreated
+    return error(meta.get("message") or f"The session ended while it was being created ({code})")

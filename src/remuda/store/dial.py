@@ -62,7 +62,7 @@ async def _greet(wire: Wire, url: StoreUrl, *, name: str) -> None:
         greeting, *_ = await asyncio.gather(*(_ask(wire, command) for command in commands))
         if greeting["mode"] == "cluster":  # A script's keys would lie on several machines.
             raise StoreUnavailable("it is a Redis Cluster; take one Redis, or one behind Sentinel")
-        while await _is_loading(wire):
+        while await _is_loading(wire):  # noqa: ASYNC110  # Redis calls nobody when it is done.
             await asyncio.sleep(LOOK_EVERY)
     except BaseException:
         wire.abort()

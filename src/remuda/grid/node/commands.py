@@ -86,7 +86,7 @@ class Commands:
         if not target.startswith(outer) or target[len(outer) : len(outer) + 1] not in ("", "/", "?"):
             return self._route_other(target)
         if self._fate.ending is not None:
-            raise SessionLost(f"This session has ended: {self._fate.ending}")
+            raise SessionLost(f"This session ended at {self._fate.decided_at}: {self._fate.ending}")
         command = target[len(outer) :]
         path = command.partition("?")[0]
         plan = self._plans.get((request.method, path))

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 import msgspec
 import psutil
 
-from remuda.base.errors import DriverTimeout, DriverUnavailable
+from remuda.base.errors import DriverTimeout, DriverUnavailable, InvalidArgument
 from remuda.base.ids import NodeId
 from remuda.base.log import get_logger
 from remuda.base.processes import (
@@ -75,7 +75,9 @@ class Driver:
             async with asyncio.timeout(timeout):
                 port = await self._start(environ)
         except TimeoutError:
-            raise DriverTimeout(f"The driver does not listen after {timeout:g} s: {self.tail()}") from None
+            raise DriverTimeout(
+                f"The driver does not listen after {timeout:g} s{self._last_words()}"
+            ) from None
         self.address = self.bidi_address = Address("127.0.0.1", port)
 
     @property
@@ -98,7 +100,7 @@ class Driver:
             self._process = self._spawn(environ)
             if (port := await self._await_port(self._process)) is not None:
                 return port
-        raise DriverUnavailable(f"The driver ended at once: {self.tail()}")
+        raise DriverUnavailable(f"The driver ended at once{self._last_words()}")
 
     def _spawn(self, environ: dict[str, str]) -> subprocess.Popen[bytes]:
         values = {"port": _free_port(), "directory": self.directory}
@@ -182,6 +184,10 @@ class Driver:
             return ""
         return lines[-1] if lines else ""
 
+    def _last_words(self) -> str:
+        line = self.tail()
+        return f": {line}" if line else ""
+
     async def stop(self) -> None:
         """Ends the driver, its browser and whatever they started, and removes their files."""
         if self._watch is not None:
@@ -211,7 +217,8 @@ class Driver:
             ) from error
 
     async def new_session(self, request: Capabilities, *, timeout: float) -> tuple[str, Capabilities]:
-        """The driver's session id and capabilities; DriverUnavailable with its own words when it refuses."""
+        """The driver's session id and capabilities; when it refuses, DriverUnavailable in its own words, or
+        InvalidArgument if it does not understand what is wanted."""
         session = await self._new_session(request, timeout=timeout)
         self.on_open()
         return session
@@ -223,7 +230,8 @@ class Driver:
             if status == 200:
                 self._find_bidi(value["capabilities"])
                 return value["sessionId"], value["capabilities"]
-            raise DriverUnavailable(value["message"])
+            refusal = InvalidArgument if value["error"] == InvalidArgument.webdriver else DriverUnavailable
+            raise refusal(value["message"])
         except (msgspec.DecodeError, KeyError, TypeError) as error:
             raise DriverUnavailable(f"The driver's answer makes no sense: {body[:200]!r}") from error
 

@@ -2,7 +2,10 @@
 
 import asyncio
 from dataclasses import dataclass
+from typing import Any
 
+from remuda.base import clock
+from remuda.base.processes import how_ended
 from remuda.keyspace.log_codes import BY_CODE
 
 
@@ -13,6 +16,14 @@ class Ending:
     code: str = ""
     message: str = ""
     is_fault: bool = False
+    error: str = ""
+    """What a client who still waits for the session is told, in W3C WebDriver's words; "" as is usual."""
+
+    @property
+    def meta(self) -> dict[str, Any]:
+        """What the log says of it beside the code."""
+        told = {"message": self.message, "error": self.error}
+        return {name: text for name, text in told.items() if text}
 
     def __str__(self) -> str:
         return self.message or (BY_CODE[self.code].meaning if self.code else "somebody has ended it")
@@ -22,8 +33,14 @@ def browser_ending(status: int | None) -> Ending:
     """How a session ends whose browser has, with this exit status; None when that is not known."""
     if status == 0:  # As when it is told to over CDP or BiDi, or its window is closed.
         return Ending("CLOSED", "The browser was closed")
-    how = "" if status is None else f" with status {status}"
-    return Ending("DFAILURE", f"The browser has ended{how}", is_fault=True)
+    return Ending("DFAILURE", f"The browser {how_ended(status)}", is_fault=True)
+
+
+def driver_ending(status: int, last_line: str) -> Ending:
+    """How a session ends whose driver has."""
+    # One that was killed had no time to say why: its last line is about something else.
+    why = f": {last_line}" if last_line and status >= 0 else ""
+    return Ending("DFAILURE", f"The driver {how_ended(status)}{why}", is_fault=True)
 
 
 class Fate:
@@ -33,6 +50,8 @@ class Fate:
         self._decided: asyncio.Future[Ending] = asyncio.get_running_loop().create_future()
         self.closing = asyncio.Lock()
         """Held while a command closes a window or the session: if the browser ends then, that is why."""
+        self.decided_at = ""
+        """When, once it was."""
 
     @property
     def ending(self) -> Ending | None:
@@ -42,6 +61,7 @@ class Fate:
     def decide(self, ending: Ending) -> None:
         """Has the session end for this reason, unless it already ends for another."""
         if not self._decided.done():
+            self.decided_at = clock.rfc3339()
             self._decided.set_result(ending)
 
     async def decided(self) -> Ending:

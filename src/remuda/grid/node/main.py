@@ -9,7 +9,7 @@ from contextlib import suppress
 import uvloop
 
 from remuda.base.config import Config
-from remuda.base.errors import DriverUnavailable, RemudaError
+from remuda.base.errors import RemudaError
 from remuda.base.ids import NodeId, SessionId
 from remuda.base.log import configure_logs, get_logger
 from remuda.fleet.leftovers import holder_name
@@ -108,7 +108,7 @@ async def _await_session(control: socket.socket, leave: asyncio.Event, node: Nod
 async def _cooled(node: Node) -> None:
     try:
         await node.cooled()
-    except DriverUnavailable:
+    except RemudaError:
         # A session that the node was born for comes any moment, and has to be told.
         await asyncio.sleep(SESSION_IS_SENT)
         raise

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from remuda.base.errors import DriverTimeout, DriverUnavailable, RemudaError, Unavailable
+from remuda.base.errors import DriverTimeout, DriverUnavailable, Refused, RemudaError, Unavailable
 from remuda.base.ids import NodeId, SessionId
 from remuda.base.log import get_logger
 from remuda.fleet.bell import wait_for
@@ -16,7 +16,7 @@ from remuda.grid.capabilities import Capabilities, Offer, first_match
 from remuda.grid.model import State
 from remuda.grid.node.commands import Commands
 from remuda.grid.node.driver import Driver
-from remuda.grid.node.ending import Ending, Fate, browser_ending
+from remuda.grid.node.ending import Ending, Fate, browser_ending, driver_ending
 from remuda.grid.node.events import Events
 from remuda.grid.node.files import Files
 from remuda.grid.node.idle import Idleness
@@ -137,7 +137,8 @@ class Node:
                     span.fail(ending.code, str(ending))
         except RemudaError as error:
             code = "DTIMEOUT" if isinstance(error, DriverTimeout) else "DFAILURE"
-            self.end(Ending(code, error.message, is_fault=True))
+            told = error.webdriver if isinstance(error, Refused) else ""
+            self.end(Ending(code, error.message, is_fault=True, error=told))
         finally:
             for task in (beat, *watchers):
                 task.cancel()
@@ -255,11 +256,9 @@ class Node:
     async def _write_down(self, ending: Ending) -> None:
         self._heart.forget(node_beat(self._session))
         if ending.code:
-            await self._sessions.move(
-                self._session, State.TERMINATED, code=ending.code, message=ending.message
-            )
+            await self._sessions.move(self._session, State.TERMINATED, code=ending.code, **ending.meta)
         if ending.is_fault and ending.code != "TERM":
-            await self._sessions.log(self._session, "TERM", message=ending.message)
+            await self._sessions.log(self._session, "TERM", **ending.meta)
         await self._sessions.log(self._session, "HALT")
 
     # What can end a session
@@ -282,9 +281,7 @@ class Node:
 
     async def _watch_driver(self) -> None:
         status = await self._driver.ended()
-        self.end(
-            Ending("DFAILURE", f"The driver ended with status {status}: {self._driver.tail()}", is_fault=True)
-        )
+        self.end(driver_ending(status, self._driver.tail()))
 
     async def _watch_browser(self) -> None:
         if self._browser_pid is None:
