@@ -25,7 +25,7 @@ async def test_a_page_may_only_load_what_comes_from_here(store: Store, path: str
         assert response.headers["X-Content-Type-Options"] == "nosniff"
 
 
-@pytest.mark.parametrize("path", ["/", "/api/docs"])
+@pytest.mark.parametrize("path", ["/", "/ui", "/api/docs"])
 async def test_everything_a_page_names_is_there(store: Store, path: str) -> None:
     async with visiting(store) as client:
         async with client.get(path) as response:

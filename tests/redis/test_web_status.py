@@ -173,6 +173,16 @@ async def test_the_queue_lists_sessions_that_wait_for_a_slot(store: Store) -> No
         assert entry["requestId"] == waiting
 
 
+@pytest.mark.parametrize(
+    "path", ["/graphql?query={grid{uri}}", "/se/grid/newsessionqueue/queue", "/readyz", "/ping", "/ui/", "/"]
+)
+async def test_every_path_is_also_there_below_the_hub(store: Store, path: str) -> None:
+    async with visiting(store) as client:
+        for prefix in ("", "/wd/hub"):
+            async with client.get(prefix + path) as response:
+                assert response.status != 404, prefix
+
+
 @pytest.mark.parametrize("path", ["/se/nothing", "/wd/hub/nothing", "/se/grid/newsessionqueue/queue/x"])
 async def test_an_unknown_path_of_seleniums_is_refused_in_its_words(store: Store, path: str) -> None:
     async with visiting(store) as client:

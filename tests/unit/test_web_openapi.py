@@ -81,7 +81,6 @@ def test_parameters_of_path_and_query_are_described_with_their_limits() -> None:
         ("/api/overview", "ProblemAnswer"),
         ("/readyz", "ProblemAnswer"),
         ("/status", "WebdriverAnswer"),
-        ("/wd/hub/status", "WebdriverAnswer"),
         ("/se/grid/newsessionqueue/queue", "WebdriverAnswer"),
     ],
 )

@@ -6,10 +6,8 @@ from typing import NamedTuple
 
 from remuda.base.errors import SessionLost, UnknownCommand, UnknownMethod
 from remuda.base.ids import UUID_PATTERN, SessionId
+from remuda.grid.wire import HUB
 from remuda.storage.model import StorageId
-
-# Selenium 3 clients and many tools still put this in front.
-HUB = "/wd/hub"
 
 _command = re.compile(rf"({HUB})?/session/({UUID_PATTERN})(?![^/?])").match
 _webdriver = re.compile(rf"({HUB})?/session(?![^/?])").match

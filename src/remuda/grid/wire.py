@@ -1,4 +1,4 @@
-"""WebDriver's JSON on the wire: how a value and an error are answered. Pure."""
+"""WebDriver on the wire: its paths, and the JSON in which a value and an error are answered. Pure."""
 
 from typing import Any
 
@@ -6,6 +6,9 @@ import msgspec
 
 from remuda.base.errors import InvalidArgument, RemudaError
 from remuda.fleet.relay import Answer
+
+HUB = "/wd/hub"
+"""What Selenium 3 clients and many tools still put in front of every path."""
 
 # W3C WebDriver 6.3, "send a response".
 HEADERS = (("Cache-Control", "no-cache"),)

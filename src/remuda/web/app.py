@@ -9,6 +9,7 @@ from starlette.responses import Response
 from starlette.routing import Route as StarletteRoute
 
 from remuda.base.errors import Broken, RemudaError, UnknownCommand, UnknownMethod
+from remuda.grid.wire import HUB
 from remuda.web.faces import answer_error
 from remuda.web.herd import Herd
 from remuda.web.route import Route
@@ -35,7 +36,8 @@ def _starlette_routes(herd: Herd, routes: Sequence[Route]) -> list[StarletteRout
     for route in routes:
         by_path.setdefault(route.path, {})[route.method] = route
     return [
-        StarletteRoute(path, _endpoint(herd, methods), methods=list(methods))
+        StarletteRoute(prefix + path, _endpoint(herd, methods), methods=list(methods))
+        for prefix in ("", HUB)
         for path, methods in by_path.items()
     ]
 

@@ -5,8 +5,9 @@ from msgspec import Struct
 from starlette.responses import Response
 
 from remuda.base.errors import RemudaError
+from remuda.grid.wire import HUB
 
-_WEBDRIVER_PATHS = ("/se/", "/wd/hub/")
+_WEBDRIVER_PATHS = ("/se/", f"{HUB}/")
 
 
 class Problem(Struct):

@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Struct
 
 from remuda import __version__
+from remuda.grid.wire import HUB
 from remuda.web.faces import ProblemAnswer, WebdriverAnswer, is_webdriver
 from remuda.web.route import Route
 
@@ -15,7 +16,8 @@ Schema = dict[str, Any]
 
 _PARAMETER = re.compile(r"\{(\w+)(?::\w+)?\}")
 _DESCRIPTION = (
-    "The JSON API of a herd of browsers. An error has a code for programs and a sentence for people."
+    "The JSON API of a herd of browsers. An error has a code for programs and a sentence for people. "
+    f"Every path is also there with {HUB} in front."
 )
 
 

@@ -117,7 +117,6 @@ ROUTES = (
     Route("GET", "/api/openapi.json", "This description", handlers.get_openapi, JSON),
     Route("GET", "/api/docs", "This description, for people", handlers.get_docs, HTML),
     Route("GET", "/status", "The herd in the shape of Selenium Grid 4", grid_status, GridStatusAnswer),
-    Route("GET", "/wd/hub/status", "The same, for older clients", grid_status, GridStatusAnswer),
     Route(
         "GET",
         "/se/grid/distributor/status",
@@ -158,5 +157,6 @@ ROUTES = (
     Route("GET", "/healthz", "Whether the process lives", healthz, Health),
     Route("GET", "/readyz", "Whether a session could be created; 503 says why not", readyz, Health),
     Route("GET", "/", "The dashboard", handlers.get_dashboard, HTML),
+    Route("GET", "/ui", "The same, where Selenium Grid has its own", handlers.get_dashboard, HTML),
     Route("GET", "/static/{path:path}", "The dashboard's files", handlers.get_file, "*/*"),
 )
