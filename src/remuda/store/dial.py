@@ -60,7 +60,7 @@ async def _greet(wire: Wire, url: StoreUrl, *, name: str) -> None:
     commands = [hello, ["SELECT", url.db]] if url.db else [hello]
     try:
         greeting, *_ = await asyncio.gather(*(_ask(wire, command) for command in commands))
-        if greeting["mode"] == "cluster":  # A script's keys would lie on several machines.
+        if greeting.get("mode") == "cluster":  # A script's keys would lie on several machines.
             raise StoreUnavailable("it is a Redis Cluster; take one Redis, or one behind Sentinel")
         while await _is_loading(wire):  # noqa: ASYNC110  # Redis calls nobody when it is done.
             await asyncio.sleep(LOOK_EVERY)
