@@ -9,7 +9,7 @@ import msgspec
 from remuda.base import clock
 from remuda.base.ids import OrchestratorId, SessionId, SlotId, new_id
 from remuda.grid.sessions import Sessions
-from remuda.grid.slots import OwnSlots
+from remuda.grid.slots import OwnSlots, Slots
 from remuda.keyspace import grid, metrics
 from remuda.keyspace.log_codes import LEVELS
 from remuda.store import Store
@@ -33,6 +33,12 @@ async def own_slots(store: Store, orchestrator: str, count: int) -> OwnSlots:
     await own.adjust()
     await own.recycle()
     return own
+
+
+async def claim(store: Store, *candidates: OrchestratorId) -> tuple[SessionId, SlotId | None]:
+    """A new session, and the slot that it got from one of these."""
+    session = await new_session(store)
+    return session, await Slots(store).claim(session, candidates)
 
 
 async def advertise(store: Store, orchestrator: str, *browsers: str, platform: str = "linux") -> None:

@@ -5,34 +5,17 @@ from collections import Counter
 
 import pytest
 
-from grids import check_counters, check_slots, codes_of, new_session, own_slots, places
-from remuda.base.ids import OrchestratorId, SessionId, SlotId
+from grids import check_counters, check_slots, claim, codes_of, new_session, own_slots, places
+from remuda.base.ids import OrchestratorId, SlotId
 from remuda.fleet.bell import bell_of
 from remuda.grid.model import State
-from remuda.grid.sessions import Sessions, node_beat
-from remuda.grid.slots import RECLAIM_BATCH, OwnSlots, Slots, freed_bell, owner_of
-from remuda.keyspace import grid, metrics
+from remuda.grid.sessions import Sessions
+from remuda.grid.slots import Slots, freed_bell, owner_of
+from remuda.keyspace import grid
 from remuda.store import Store
 from remuda.store.census import take_census
-from sweeping import Watched
 
 O1, O2, O3 = OrchestratorId("o1"), OrchestratorId("o2"), OrchestratorId("o3")
-
-
-async def claim(store: Store, *candidates: OrchestratorId) -> tuple[SessionId, SlotId | None]:
-    session = await new_session(store)
-    return session, await Slots(store).claim(session, candidates or [O1])
-
-
-async def pending(store: Store, session: SessionId) -> None:
-    await Sessions(store).move(session, State.PENDING, code="SCHED", orchestrator=O1)
-
-
-async def alive(store: Store, session: SessionId) -> None:
-    """The session's client has been served, and its node beats."""
-    await pending(store, session)
-    node_beat(session).write(store)
-    await Sessions(store).move(session, State.ALIVE, code="NALIVE")
 
 
 # Claiming
@@ -42,7 +25,7 @@ async def test_a_claim_hands_the_session_to_the_slots_orchestrator_in_one_step(s
     await own_slots(store, O1, 1)
 
     with store.subscribe(bell_of(grid.ORCHESTRATOR_BACKLOG(O1))) as rings:
-        session, slot = await claim(store)
+        session, slot = await claim(store, O1)
         assert await rings.wait(10) == [""]
 
     assert slot == "o1/1"
@@ -78,7 +61,7 @@ async def test_only_candidates_are_asked(store: Store) -> None:
 
 
 async def test_a_claim_that_finds_nothing_changes_nothing(store: Store) -> None:
-    session, slot = await claim(store)
+    session, slot = await claim(store, O1)
 
     assert slot is None
     assert await store.exists(grid.SESSION_SLOT(session), grid.ORCHESTRATOR_BACKLOG(O1)) == 0
@@ -87,7 +70,7 @@ async def test_a_claim_that_finds_nothing_changes_nothing(store: Store) -> None:
 
 async def test_a_session_gets_one_slot_however_often_it_asks(store: Store) -> None:
     await own_slots(store, O1, 2)
-    session, _ = await claim(store)
+    session, _ = await claim(store, O1)
 
     assert await Slots(store).claim(session, [O1]) is None
     assert await store.llen(grid.ORCHESTRATOR_BACKLOG(O1)) == 1
@@ -171,7 +154,7 @@ async def test_a_released_slot_returns_to_its_owner_and_rings_there(store: Store
 
 async def test_a_slot_is_released_once_however_many_try(store: Store, redis_url: str) -> None:
     await own_slots(store, O1, 1)
-    session, slot = await claim(store)
+    session, slot = await claim(store, O1)
     async with Store(redis_url) as other:
         releases = [Slots(each).release(session) for _ in range(10) for each in (store, other)]
 
@@ -189,7 +172,7 @@ async def test_a_session_without_a_slot_gives_none_back(store: Store) -> None:
 
 async def test_recycling_wakes_those_who_wait(store: Store) -> None:
     own = await own_slots(store, O1, 1)
-    session, slot = await claim(store)
+    session, slot = await claim(store, O1)
     await Slots(store).release(session)
 
     with store.subscribe(freed_bell()) as rings:
@@ -197,7 +180,7 @@ async def test_recycling_wakes_those_who_wait(store: Store) -> None:
         assert await rings.wait(10) == [""]
         assert await own.recycle() == 0
 
-    assert (await claim(store))[1] == slot
+    assert (await claim(store, O1))[1] == slot
 
 
 async def test_an_owner_with_dots_and_dashes_gets_its_slot_back(store: Store) -> None:
@@ -215,7 +198,7 @@ async def test_an_owner_with_dots_and_dashes_gets_its_slot_back(store: Store) ->
 
 async def test_an_orchestrator_that_restarts_finds_its_slots_again(store: Store) -> None:
     await own_slots(store, O1, 3)
-    session, slot = await claim(store)
+    session, slot = await claim(store, O1)
 
     await own_slots(store, O1, 3)
 
@@ -228,7 +211,7 @@ async def test_an_orchestrator_that_restarts_finds_its_slots_again(store: Store)
 
 async def test_an_orchestrator_may_have_more_slots_than_before(store: Store) -> None:
     await own_slots(store, O1, 1)
-    await claim(store)
+    await claim(store, O1)
 
     await own_slots(store, O1, 4)
 
@@ -247,7 +230,7 @@ async def test_an_orchestrator_may_have_fewer_slots_than_before(store: Store) ->
 
 async def test_a_slot_that_is_one_too_many_goes_when_its_session_has_ended(store: Store) -> None:
     await own_slots(store, O1, 2)
-    sessions = [(await claim(store))[0] for _ in range(2)]
+    sessions = [(await claim(store, O1))[0] for _ in range(2)]
 
     fewer = await own_slots(store, O1, 1)
     assert len(await places(store, O1)) == 2
@@ -264,146 +247,4 @@ async def test_no_slots_at_all_are_possible(store: Store) -> None:
     await own_slots(store, O1, 0)
 
     assert await places(store, O1) == {}
-    assert (await claim(store))[1] is None
-
-
-# What was lost
-
-
-async def test_a_healthy_grid_has_nothing_to_reclaim(store: Store) -> None:
-    own = await own_slots(store, O1, 4)
-    await new_session(store)
-    await claim(store)
-    await pending(store, (await claim(store))[0])
-    await alive(store, (await claim(store))[0])
-
-    assert await own.reclaim() == ([], [])
-    await check_slots(store, [O1])
-    assert await store.exists(metrics.METRICS_SLOTS_RECLAIMED()) == 0
-
-
-@pytest.mark.parametrize("is_pending", [False, True])
-async def test_a_session_is_dead_when_its_manager_dies_before_it_is_alive(
-    store: Store, is_pending: bool
-) -> None:
-    own = await own_slots(store, O1, 1)
-    session, _ = await claim(store)
-    if is_pending:
-        await pending(store, session)
-        node_beat(session).write(store)
-    await store.delete(grid.SESSION_HEARTBEAT_MANAGER(session))
-
-    assert await own.reclaim() == ([session], [])
-
-
-async def test_a_session_is_dead_when_its_node_dies_after_that(store: Store) -> None:
-    own = await own_slots(store, O1, 1)
-    session, _ = await claim(store)
-    await alive(store, session)
-    await store.delete(grid.SESSION_HEARTBEAT_NODE(session))
-
-    assert await own.reclaim() == ([session], [])
-
-
-async def test_an_alive_session_needs_no_manager(store: Store) -> None:
-    own = await own_slots(store, O1, 1)
-    session, _ = await claim(store)
-    await alive(store, session)
-    await store.delete(grid.SESSION_HEARTBEAT_MANAGER(session))
-
-    assert await own.reclaim() == ([], [])
-
-
-async def test_a_dead_sessions_slot_stays_with_it_until_its_node_is_gone(store: Store) -> None:
-    own = await own_slots(store, O1, 1)
-    session, slot = await claim(store)
-    await store.delete(grid.SESSION_HEARTBEAT_MANAGER(session))
-
-    await own.reclaim()
-
-    assert slot is not None
-    assert await places(store, O1) == {slot: [session]}
-    assert await own.reclaim() == ([session], [])
-
-
-async def test_a_session_that_ended_and_kept_its_slot_is_found(store: Store) -> None:
-    own = await own_slots(store, O1, 1)
-    session, _ = await claim(store)
-    await alive(store, session)
-    await Sessions(store).move(session, State.TERMINATED, code="TERM")
-    assert await own.reclaim() == ([], []), "its node still beats: it is closing"
-
-    await store.delete(grid.SESSION_HEARTBEAT_NODE(session))
-
-    assert await own.reclaim() == ([session], [])
-
-
-async def test_a_slot_that_nobody_holds_is_back_at_once_and_counted(store: Store) -> None:
-    own = await own_slots(store, O1, 3)
-    session, slot = await claim(store)
-    await store.delete(grid.SESSION_SLOT(session))
-    lost = await store.send("LPOP", grid.ORCHESTRATOR_SLOTS_AVAILABLE(O1))
-
-    dead, orphaned = await own.reclaim()
-
-    assert dead == []
-    assert sorted(orphaned) == sorted([slot, lost])
-    assert await store.hgetall(metrics.METRICS_SLOTS_RECLAIMED()) == {"orphaned": "2"}
-    await check_slots(store, [O1])
-    assert await own.reclaim() == ([], [])
-    await own.recycle()
-    assert await store.llen(grid.ORCHESTRATOR_SLOTS_AVAILABLE(O1)) == 3
-
-
-async def test_dead_slots_are_counted_apart_from_orphaned_ones(store: Store) -> None:
-    own = await own_slots(store, O1, 1)
-
-    await own.count_dead()
-    await own.count_dead()
-
-    assert await store.hgetall(metrics.METRICS_SLOTS_RECLAIMED()) == {"dead": "2"}
-
-
-async def test_each_orchestrator_looks_after_its_own(store: Store) -> None:
-    own = await own_slots(store, O1, 1)
-    await own_slots(store, O2, 1)
-    session, _ = await claim(store, O2)
-    await store.delete(grid.SESSION_HEARTBEAT_MANAGER(session))
-    await store.send("LPOP", grid.ORCHESTRATOR_SLOTS_AVAILABLE(O2))
-
-    assert await own.reclaim() == ([], [])
-
-
-async def test_many_slots_are_looked_at_in_bounded_bites(store: Store, redis_url: str) -> None:
-    await own_slots(store, O1, 2 * RECLAIM_BATCH + 1)
-    lost = [await store.send("LPOP", grid.ORCHESTRATOR_SLOTS_AVAILABLE(O1)) for _ in range(3)]
-
-    async with Watched(redis_url) as watched:
-        own = OwnSlots(watched, O1, count=2 * RECLAIM_BATCH + 1)
-        dead, orphaned = await own.reclaim()
-
-    assert (dead, sorted(orphaned)) == ([], sorted(lost))
-    assert len(watched.lengths["EVALSHA"]) == 3
-    assert max(watched.lengths["EVALSHA"]) <= RECLAIM_BATCH + 11
-
-
-async def test_reclaiming_amid_claims_and_releases_takes_nothing_from_anybody(
-    store: Store, redis_url: str
-) -> None:
-    own = await own_slots(store, O1, 4)
-
-    async def visit(own_store: Store) -> None:
-        session = await new_session(own_store)
-        while await Slots(own_store).claim(session, [O1]) is None:
-            await own.recycle()
-        await Slots(own_store).release(session)
-
-    async def reclaim() -> None:
-        for _ in range(100):
-            assert await own.reclaim() == ([], [])
-
-    async with Store(redis_url) as other:
-        await asyncio.gather(reclaim(), *(visit(each) for each in (store, other) for _ in range(25)))
-
-    assert await store.exists(metrics.METRICS_SLOTS_RECLAIMED()) == 0
-    await check_slots(store, [O1])
+    assert (await claim(store, O1))[1] is None

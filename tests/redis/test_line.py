@@ -1,89 +1,17 @@
-"""The waiting line: first come, first served across processes, and nobody dead stands in the way."""
+"""The waiting line: first come, first served across processes, and what a crowd costs."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 import pytest
 
+from lines import FOREVER, FREED, LINE, SHELF, free, order, order_is, process
 from remuda.base.errors import InvalidArgument, LineFull
 from remuda.fleet.bell import bell_of
 from remuda.fleet.line import Lines, new_line_bell, who_waits
-from remuda.keyspace.fleet import LINE_LEASES, LINE_ORDER, LINES
-from remuda.keyspace.key import ListName
+from remuda.keyspace.fleet import LINE_LEASES
 from remuda.store import Store
 from remuda.store.census import take_census
-from servers import Server
 from waiting import eventually
-
-LINE = "test:browser"
-FREED = bell_of("test:freed")
-SHELF = ListName("test:shelf")
-"""What is waited for: one takes from it what it can get."""
-FOREVER = 3600.0
-
-
-@asynccontextmanager
-async def process(
-    url: str, *, lease: float = 60, look_every: float = FOREVER, patience: float = 5
-) -> AsyncIterator["Process"]:
-    """What a process has: a connection of its own, and its lines kept. Nothing but bells wakes anybody."""
-    async with Store(url, timeout=patience) as store:
-        lines = Lines(store, lease=lease, look_every=look_every)
-        keeping = asyncio.create_task(lines.run(), name="keep the lines")
-        mine = Process(store, lines, keeping)
-        try:
-            yield mine
-        finally:
-            for task in (keeping, *mine.waiting):
-                task.cancel()
-            await asyncio.gather(keeping, *mine.waiting, return_exceptions=True)
-
-
-class Process:
-    """Some who wait, in a process."""
-
-    def __init__(self, store: Store, lines: Lines, keeping: "asyncio.Task[None]") -> None:
-        self.store = store
-        self.lines = lines
-        self.keeping = keeping
-        self.waiting: list[asyncio.Task[str | None]] = []
-        self.served: list[str] = []
-        self.looks = 0
-
-    async def queue(self, *tickets: str, longest: int | None = None) -> None:
-        """Has these wait, one after the other."""
-        for ticket in tickets:
-            joined = asyncio.Event()
-            task = asyncio.create_task(self._wait(ticket, longest, joined), name=ticket)
-            self.waiting.append(task)
-            await asyncio.wait([task, asyncio.create_task(joined.wait())], return_when="FIRST_COMPLETED")
-
-    async def _wait(self, ticket: str, longest: int | None, joined: asyncio.Event) -> str | None:
-        async with self.lines.wait(LINE, ticket, longest=longest) as place:
-            joined.set()
-            found = await place.served(FREED, self._look, timeout=None)
-            self.served.append(ticket)
-            return found
-
-    async def _look(self) -> str | None:
-        self.looks += 1
-        found: str | None = await self.store.send("LPOP", SHELF)
-        return found
-
-    def task(self, ticket: str) -> "asyncio.Task[str | None]":
-        (found,) = [task for task in self.waiting if task.get_name() == ticket]
-        return found
-
-
-async def free(store: Store, *things: str) -> None:
-    """Puts something on the shelf and rings."""
-    await store.rpush(SHELF, *things)
-    await store.publish(FREED)
-
-
-async def order(store: Store) -> list[str]:
-    return [each.ticket for each in await who_waits(store, "test:")]
 
 
 async def test_who_comes_first_is_served_first_across_processes(any_store: Store, any_url: str) -> None:
@@ -208,47 +136,6 @@ async def test_when_the_head_leaves_unserved_the_next_is_called(store: Store, re
             assert await two.task("b") == "1"
 
 
-async def test_the_tickets_of_a_dead_process_fall_out_within_their_lease(
-    store: Store, redis_url: str
-) -> None:
-    async with (
-        process(redis_url, lease=1, look_every=0.05) as living,
-        process(redis_url, lease=1) as dead,
-    ):
-        await dead.queue("a", "b")
-        await living.queue("c")
-        # As by kill -9: nobody leaves, and nobody renews.
-        dead.keeping.cancel()
-        await dead.store.__aexit__(None, None, None)
-
-        await free(store, "1")
-
-        async with asyncio.timeout(5):
-            assert await living.task("c") == "1"
-        assert await order(store) == []
-
-
-async def test_a_line_whose_processes_are_all_dead_is_gone_by_itself(store: Store, redis_url: str) -> None:
-    async with process(redis_url, lease=1) as dead:
-        await dead.queue("a")
-        dead.keeping.cancel()
-
-        async def is_gone() -> bool:
-            return not await store.exists(LINE_ORDER(LINE), LINE_LEASES(LINE), LINES())
-
-        await eventually(is_gone)
-
-
-async def test_a_place_is_kept_longer_than_a_lease(store: Store, redis_url: str) -> None:
-    async with process(redis_url, lease=1, look_every=0.05) as one:
-        await one.queue("a", "b")
-        before = await store.send("ZRANGE", LINE_ORDER(LINE), 0, -1, "WITHSCORES")
-        began = asyncio.get_running_loop().time()
-        await eventually(lambda: asyncio.get_running_loop().time() > began + 1.5)
-
-        assert await store.send("ZRANGE", LINE_ORDER(LINE), 0, -1, "WITHSCORES") == before
-
-
 async def test_a_full_line_takes_nobody_else_in(any_store: Store, any_url: str) -> None:
     async with process(any_url) as one, process(any_url) as two:
         await one.queue("a", longest=2)
@@ -263,21 +150,6 @@ async def test_a_full_line_takes_nobody_else_in(any_store: Store, any_url: str) 
         await eventually(lambda: one.task("a").done())
         await two.queue("d", longest=2)
         assert await order(any_store) == ["b", "d"]
-
-
-async def test_the_dead_take_no_room_in_a_full_line(store: Store, redis_url: str) -> None:
-    async with process(redis_url) as living, process(redis_url, lease=1) as dead:
-        await dead.queue("a")
-        dead.keeping.cancel()
-
-        async def is_let_in() -> bool:
-            try:
-                async with living.lines.wait(LINE, "b", longest=1) as place:
-                    return place.position == 1
-            except LineFull:
-                return False
-
-        await eventually(is_let_in)
 
 
 async def test_the_wait_ends_in_time_and_the_place_is_left(store: Store, redis_url: str) -> None:
@@ -317,64 +189,6 @@ async def test_ones_own_bell_has_one_check_wherever_one_stands(store: Store, red
         async with asyncio.timeout(5):
             with pytest.raises(CalledOff):
                 await waiting
-        assert await order(store) == ["a"]
-
-
-async def order_is(store: Store, tickets: list[str]) -> bool:
-    return await order(store) == tickets
-
-
-async def test_after_a_loss_of_all_data_everybody_stands_where_it_stood(server: Server) -> None:
-    async with process(server.url) as one, process(server.url) as two, Store(server.url) as other:
-        await one.queue("d")
-        await two.queue("c")
-        await one.queue("b")
-        await two.queue("a")
-
-        server.kill()
-        await eventually(lambda: not (one.store.is_connected or two.store.is_connected))
-        server.start()
-
-        await eventually(lambda: order_is(other, ["d", "c", "b", "a"]))
-        await free(other, "1", "2")
-        async with asyncio.timeout(5):
-            assert [await one.task("d"), await two.task("c")] == ["1", "2"]
-
-
-async def test_a_ticket_that_is_lost_without_a_sound_joins_again(store: Store, redis_url: str) -> None:
-    async with process(redis_url, lease=1, look_every=0.05) as one:
-        await one.queue("a", "b", "c")
-
-        await store.delete(LINE_ORDER(LINE), LINE_LEASES(LINE))
-        async with one.lines.wait(LINE, "late"):
-            await eventually(lambda: order_is(store, ["a", "b", "c", "late"]))
-
-
-async def test_those_who_wait_outlast_an_absence_of_redis(server: Server) -> None:
-    async with (
-        process(server.url, lease=1, look_every=0.05, patience=0.5) as one,
-        Store(server.url) as other,
-    ):
-        await one.queue("a", "b")
-        server.pause()
-        # Longer than the lease and than a command's patience.
-        began = asyncio.get_running_loop().time()
-        await eventually(lambda: asyncio.get_running_loop().time() > began + 2)
-        server.resume()
-
-        await eventually(lambda: order_is(other, ["a", "b"]))
-        await free(other, "1", "2")
-        async with asyncio.timeout(10):
-            assert [await one.task("a"), await one.task("b")] == ["1", "2"]
-
-
-async def test_half_a_loss_leaves_nobody_at_the_head_for_ever(store: Store, redis_url: str) -> None:
-    async with process(redis_url) as one:
-        await store.zadd(LINE_ORDER(LINE), {"ghost": 1})
-        await store.expire(LINE_ORDER(LINE), 60)
-
-        await one.queue("a")
-
         assert await order(store) == ["a"]
 
 
