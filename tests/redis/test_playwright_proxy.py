@@ -105,13 +105,28 @@ async def test_clients_with_an_http_url_are_told_where_the_websocket_is(store: S
         assert (await door.get(path))[:2] == (200, {"wsEndpointPath": "/"})
 
 
-async def test_a_foreign_page_gets_no_browser(store: Store) -> None:
+@pytest.mark.parametrize("page", ["http://evil.example", "http://localhost:3000", "null", "http://{host}"])
+async def test_a_page_gets_no_browser(store: Store, page: str) -> None:
+    # Not even one of this machine: the herd's own browsers show pages that nobody knows.
     worker = ScriptedWorker("w1")
     async with workers(store, worker), front_door(store) as door:
-        status, _, _ = await door.refusal(headers={"Origin": "http://evil.example"})
+        status, error, _ = await door.refusal(headers={"Origin": page.format(host=f"127.0.0.1:{door.port}")})
 
         assert status == 403
+        assert "allow_origins" in error["message"]
         assert worker.requests == []
+
+
+async def test_a_page_of_a_configured_origin_gets_a_browser(store: Store) -> None:
+    async with (
+        workers(store, ScriptedWorker("w1")),
+        front_door(store, allow_origins="https://tests.example") as door,
+    ):
+        socket = await door.connect(headers={"Origin": "https://tests.example"})
+
+        await socket.send_str("hello")
+        assert await socket.receive_str() == "hello"
+        await socket.close()
 
 
 # How it ends
@@ -246,6 +261,18 @@ async def test_a_worker_where_nobody_listens_is_never_heard_of(store: Store, end
 
         await eventually(lambda: is_active(store, w1=0, w2=1))
         await socket.close()
+
+
+async def test_an_endpoint_is_in_no_log_even_if_it_is_wrong(
+    store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with workers(store, ScriptedWorker("w1")), front_door(store, playwright_wait=1) as door:
+        await store.hset(WORKER("chromium", "w1"), {"wsEndpoint": "http://127.0.0.1/secret-path"})
+        _, error, _ = await door.refusal()
+
+        logged = "".join(str(record.__dict__) for record in caplog.records)
+        assert "its endpoint is no ws:// address" in logged
+        assert "secret-path" not in logged + error["message"]
 
 
 async def test_when_nobody_answers_the_client_hears_which_worker_was_tried_last(store: Store) -> None:

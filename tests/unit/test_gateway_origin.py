@@ -1,5 +1,7 @@
 """Which web pages may talk to the gateway."""
 
+from collections.abc import Callable
+
 import pytest
 
 from remuda.base.errors import Forbidden
@@ -9,11 +11,17 @@ from remuda.fleet.relay.head import read_head
 from remuda.gateway.origin import OriginRule
 
 
-def is_allowed(rule: OriginRule, *, host: str, origin: str | None = None) -> bool:
+def is_allowed(
+    rule: OriginRule,
+    *,
+    host: str,
+    origin: str | None = None,
+    check: Callable[[OriginRule, Request], None] = OriginRule.check,
+) -> bool:
     line = f"Origin: {origin}\r\n" if origin is not None else ""
     head = read_head(f"GET / HTTP/1.1\r\nHost: {host}\r\n{line}\r\n".encode("latin-1"))
     try:
-        rule.check(Request(head, head.method, head.target, "127.0.0.1"))
+        check(rule, Request(head, head.method, head.target, "127.0.0.1"))
     except Forbidden:
         return False
     return True
@@ -49,6 +57,16 @@ def test_a_page_of_this_machine_may_come_in(origin: str) -> None:
 )
 def test_a_foreign_page_may_not(origin: str) -> None:
     assert not is_allowed(OriginRule(), host="localhost:4444", origin=origin)
+
+
+def test_no_page_may_do_what_is_for_programs_unless_its_origin_is_configured() -> None:
+    def may(rule: OriginRule, origin: str | None) -> bool:
+        return is_allowed(rule, host="localhost:4444", origin=origin, check=OriginRule.check_program)
+
+    assert may(OriginRule(), None)
+    assert not may(OriginRule(), "http://localhost:4444")
+    assert not may(OriginRule(), "null")
+    assert may(OriginRule(["http://localhost:3000"]), "http://LOCALHOST:3000")
 
 
 def test_a_page_that_rebinds_its_name_to_loopback_may_not() -> None:

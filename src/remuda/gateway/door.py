@@ -10,6 +10,9 @@ from remuda.gateway.journal import Journal
 from remuda.gateway.origin import OriginRule
 from remuda.gateway.routes import Kind, Route, find_route, is_for_any_page
 
+# Who opens a WebSocket here has a browser to himself.
+_BROWSERS = frozenset((Kind.PLAYWRIGHT, Kind.CDP))
+
 
 class Door:
     """Routes of the public port; `relay` serves them."""
@@ -59,9 +62,10 @@ class Door:
     def _judge(self, request: Request) -> Route:
         if not is_for_any_page(request.method, request.target):
             self._origins.check(request)
-        route = request.head.memo[self] = find_route(
-            request.method, request.target, is_upgrade=request.is_upgrade
-        )
+        route = find_route(request.method, request.target, is_upgrade=request.is_upgrade)
+        if route.kind in _BROWSERS and request.is_upgrade:
+            self._origins.check_program(request)
+        request.head.memo[self] = route
         return route
 
 

@@ -28,10 +28,16 @@ class OriginRule:
     def check(self, request: Request) -> None:
         """Raise Forbidden when the request comes from a page that may not send it."""
         if not self._is_allowed(request.header("origin"), request.header("host") or ""):
-            page = request.header("origin") or request.header("host")
-            raise Forbidden(
-                f"Requests from {page} are not allowed here; add its origin to the configuration."
-            )
+            raise _forbidden(request.header("origin") or request.header("host"))
+
+    def check_program(self, request: Request) -> None:
+        """Raise Forbidden when any page but a configured one asks for what only programs need.
+
+        Pages on loopback too: a browser of the herd may show one, and must not take another browser for it.
+        """
+        origin = request.header("origin")
+        if origin is not None and origin.lower() not in self._allowed:
+            raise _forbidden(origin)
 
     def _is_allowed(self, origin: str | None, host: str) -> bool:
         host = host.lower()
@@ -44,6 +50,10 @@ class OriginRule:
         if f"{scheme}://{netloc}" in self._allowed or is_loopback(name):
             return True
         return not self._is_bound_to_loopback and netloc == host
+
+
+def _forbidden(page: str | None) -> Forbidden:
+    return Forbidden(f"Requests from {page} are not allowed here; to let them in, add it to allow_origins.")
 
 
 def _is_no_domain(host: str) -> bool:

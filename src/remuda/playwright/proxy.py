@@ -84,7 +84,8 @@ class Call:
             forward = way_to(place.endpoint)
             if forward is not None:
                 return Dial(forward, self, self._dial_timeout)
-            self._give_up(f"nobody can connect to {place.endpoint!r}")
+            # Not which: its path is a secret.
+            self._give_up("its endpoint is no ws:// address")
 
     def is_answer(self, status: int) -> bool:
         return status == VERSION_MISMATCH
