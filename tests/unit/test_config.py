@@ -103,6 +103,11 @@ def test_a_bad_variable_is_named(name: str, bad: str) -> None:
         load_config(environ={env_name(name): bad})
 
 
+def test_where_there_is_a_choice_a_bad_value_is_answered_with_it() -> None:
+    with pytest.raises(Misconfigured, match=r"--browser is 'opera'; it can be chromium, firefox, webkit$"):
+        load_config({"browser": "opera"}, environ={})
+
+
 def test_a_bad_flag_is_named() -> None:
     with pytest.raises(Misconfigured, match=r"^--log-level is 'loud'"):
         load_config({"log_level": "loud"}, environ=NO_ENVIRON)

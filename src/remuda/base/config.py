@@ -10,7 +10,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_type_hints
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -231,6 +231,8 @@ def _read_file(file: Path | None) -> dict[str, Any]:
 
 
 def _convert(value: Any, kind: Any, origin: str) -> Any:
+    if get_origin(kind) is Literal and value not in get_args(kind):
+        raise Misconfigured(f"{origin} is {value!r}; it can be {', '.join(get_args(kind))}")
     try:
         if kind is Path:
             return Path(value)

@@ -77,10 +77,13 @@ class Selector:
 def check_offer(browser: Browser, version: str, *, workers: int, offers: Sequence[str]) -> None:
     """NoWorker if the browser has none, VersionNotOffered if none of them speaks the client's version."""
     if not workers and not offers:
-        raise NoWorker(f"There is no worker with {browser}")
+        raise NoWorker(f"There is no worker with {browser} (`remuda run worker --browser {browser}` is one)")
     if version and not {version, ANY_VERSION}.intersection(offers):
         known = ", ".join(sorted(offers, key=_by_number))
-        raise VersionNotOffered(f"No {browser} here speaks Playwright {version}; on offer: {known}")
+        raise VersionNotOffered(
+            f"No {browser} here speaks Playwright {version}; on offer: {known}. Install one of these where "
+            f"the client runs, or Playwright {version} where a worker does"
+        )
 
 
 def _by_number(version: str) -> list[int]:
