@@ -19,8 +19,11 @@ from playwright.async_api import Browser, Page, async_playwright
 from herds import DEADLINE, REMUDA
 from processes import are_gone
 from remuda.base import clock
+from remuda.base.config import Config
 from remuda.base.errors import StoreUnavailable
+from remuda.cli.run import ROLES
 from remuda.keyspace import playwright as keys
+from remuda.ops.gc import Gc
 from remuda.store import Store
 from remuda.store.census import take_census
 from servers import Server
@@ -195,6 +198,19 @@ async def test_a_hanging_browser_is_not_advertised_and_replaced(store: Store, tm
     assert "browser does not answer" in worker.log.read_text()
     assert processes_of(directory) == []
     assert not directory.exists()
+
+
+async def test_what_a_killed_worker_leaves_is_cleared_away_by_the_gc(store: Store, tmp_path: Path) -> None:
+    async with running_worker(store, tmp_path) as worker:
+        directory = worker.directory
+        worker.process.kill()
+        await worker.ends()
+        gc = ROLES["gc"](store, Config())
+        assert isinstance(gc, Gc)
+
+        await gc.run_once()
+
+        assert not directory.exists()
 
 
 async def test_a_killed_worker_takes_its_browser_along_and_the_next_clears_up(

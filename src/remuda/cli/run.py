@@ -57,6 +57,7 @@ def _api(store: Store, config: Config) -> Role:
 
 
 def _gc(store: Store, config: Config) -> Role:
+    from remuda.fleet.leftovers import sweep_orphans
     from remuda.grid.sweeps import grid_sweeps
     from remuda.ops.gc import Gc
     from remuda.playwright.model import Limits
@@ -65,6 +66,7 @@ def _gc(store: Store, config: Config) -> Role:
     sweeps = {
         **grid_sweeps(store, retention=config.session_retention),
         **playwright_sweeps(store, Limits.of(config)),
+        "orphans": sweep_orphans,
     }
     return Gc(store, sweeps, interval=config.gc_interval)
 

@@ -1,13 +1,15 @@
 """What outlives the process that held a browser. A killed driver orphans its browser and its files; but
 everything that a holder, a node or a worker, starts carries the holder's name in its environment, and the
-name tells the holder's process and when that was born, so anybody can find it and clear it away. All of this
-blocks: call it in a thread.
+name tells the holder's process and when that was born, so anybody can find it and clear it away: the next
+holder on this machine before it starts, and the gc. All but the sweep blocks: call it in a thread.
 """
 
+import asyncio
 import os
 import re
 import shutil
 import tempfile
+from collections import Counter
 from pathlib import Path
 
 import psutil
@@ -31,6 +33,11 @@ def clear_orphans() -> int:
         if _is_orphaned(directory.name):
             shutil.rmtree(directory, ignore_errors=True)
     return killed
+
+
+async def sweep_orphans() -> Counter[str]:
+    """The same as a sweep of the gc's: a machine may never start another holder."""
+    return +Counter({"orphans_killed": await asyncio.to_thread(clear_orphans)})
 
 
 def _is_orphaned(name: str) -> bool:
