@@ -6,6 +6,7 @@ To look for new accidents: CHAOS_SEEDS=500 make test ARGS="-k chaos".
 import asyncio
 import os
 from collections import Counter
+from contextlib import suppress
 from itertools import pairwise
 from random import Random
 
@@ -25,6 +26,7 @@ from waiting import eventually
 
 SLOTS = {OrchestratorId("o1"): 2, OrchestratorId("o2"): 1}
 CLIENTS = 8
+LEAVING = 0.25
 SEEDS = int(os.environ.get("CHAOS_SEEDS", "12"))
 HURRY = {
     "queue": 2,
@@ -67,8 +69,13 @@ async def check_totals(store: Store) -> None:
 
 
 async def use(chaos: Chaos, dice: Random) -> None:
-    """A client: asks for a session after a while, uses it for a while, and ends it, if nobody else does."""
+    """A client: asks for a session after a while, uses it for a while, and ends it, if nobody else does. Some
+    lose their patience before they have it, and some simply go."""
     await asyncio.sleep(dice.random() / 5)
+    if dice.random() < LEAVING:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(chaos.ask(), dice.random() / 5)
+        return
     async with asyncio.timeout(ANSWER_WITHIN):
         session = await chaos.ask()
     if session is not None:
