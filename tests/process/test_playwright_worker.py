@@ -335,7 +335,8 @@ async def test_a_count_below_zero_ends_nobodys_session(store: Store, tmp_path: P
 
             worker.process.send_signal(signal.SIGTERM)
             await eventually(lambda: is_draining(store))
-            await eventually(lambda: _beat_after(store, entry))
+            told = await only_entry(store)
+            await eventually(lambda: _beat_after(store, told))
 
             assert await page.title() == "Pasture"
             assert not worker.has_ended

@@ -6,7 +6,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from books import active, check_book, lifetime, settles_at
+from books import active, check_book, lifetime, set_lifetime, settles_at
 from corrals import USER_AGENT, ScriptedWorker, front_door, workers
 from remuda.keyspace.playwright import PLAYWRIGHT_FAILURES, PLAYWRIGHT_LEASES, WORKER
 from remuda.playwright.model import Browser
@@ -201,11 +201,12 @@ async def test_a_worker_that_does_not_answer_is_never_heard_of(store: Store) -> 
     silent, good = ScriptedWorker("w1"), ScriptedWorker("w2")
     silent.answer = silent.stay_silent
     async with workers(store, silent, good), front_door(store, playwright_dial=1) as door:
+        await set_lifetime(store, w1=10)  # So that it is tried first.
         sockets = [await door.connect() for _ in range(3)]
 
         assert len(good.requests) == 3
         # The others do not even try it: it is suspect until it has beaten again.
-        assert len(silent.requests) <= 1
+        assert len(silent.requests) == 1
         await eventually(lambda: is_active(store, w1=0, w2=3))
         for socket in sockets:
             await socket.close()
@@ -243,8 +244,10 @@ async def test_a_worker_that_refuses_is_never_heard_of(store: Store) -> None:
     bad, good = ScriptedWorker("w1"), ScriptedWorker("w2")
     bad.answer = bad.refuse
     async with workers(store, bad, good), front_door(store) as door:
+        await set_lifetime(store, w1=10)
         socket = await door.connect()
 
+        assert len(bad.requests) == 1
         await eventually(lambda: is_active(store, w1=0, w2=1))
         await socket.close()
         await eventually(lambda: is_active(store, w1=0, w2=0))
@@ -257,9 +260,11 @@ async def test_a_worker_where_nobody_listens_is_never_heard_of(store: Store, end
     gone, good = ScriptedWorker("w1"), ScriptedWorker("w2")
     async with workers(store, gone, good), front_door(store) as door:
         await store.hset(WORKER("chromium", "w1"), {"wsEndpoint": endpoint.format(free_port())})
+        await set_lifetime(store, w1=10)
         socket = await door.connect()
 
         await eventually(lambda: is_active(store, w1=0, w2=1))
+        assert await store.hgetall(PLAYWRIGHT_FAILURES("chromium")) == {"w1": "1"}
         await socket.close()
 
 
@@ -297,6 +302,7 @@ async def test_a_version_that_nobody_speaks_is_refused_at_once_with_those_on_off
 
         assert status == 428
         assert "on offer: 1.9, 1.62" in error["message"]
+        assert not any(each.requests for each in fleet)
         assert await check_book(store) == {"w1": 0, "w2": 0}
 
 
