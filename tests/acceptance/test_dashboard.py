@@ -12,8 +12,9 @@ from selenium.webdriver.chrome.service import Service
 
 from books import placed, register
 from herds import Herd
-from remuda.base.ids import new_id
+from remuda.base.ids import OrchestratorId, new_id
 from remuda.fleet.line import Lines
+from remuda.grid.draining import Draining
 from remuda.grid.model import State
 from remuda.store import Store
 from remuda.web.api import Api
@@ -153,6 +154,20 @@ async def test_a_click_on_a_session_shows_its_log_as_it_grows(store: Store, page
         await page.sees("No command came for 900 s", at="aside")
         await page.sees("terminated", at="aside")
         assert await page.complaints() == []
+
+
+async def test_all_labels_of_a_session_are_shown_and_that_its_orchestrator_drains(
+    store: Store, page: Page
+) -> None:
+    async with dashboard(store, page) as rider:
+        session = await rider.serve(browserName="chrome")
+        await rider.sessions.add_labels(session, {"build": "2026.11", "team": "payments"})
+        await page.clicks("#sessions tbody tr")
+        await page.sees("payments", at="aside dl")
+        await page.sees("team", at="aside dl")
+
+        await Draining(store).begin(OrchestratorId("ranch"))
+        await page.sees("draining", at=".entry")
 
 
 async def test_a_session_is_ended_after_a_second_thought(store: Store, page: Page) -> None:

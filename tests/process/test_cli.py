@@ -105,6 +105,29 @@ def test_sessions_are_shown_and_killed() -> None:
     assert (nobody.returncode, nobody.stderr) == (1, "remuda: There is no session 'nobody'.\n")
 
 
+def test_the_only_orchestrator_is_taken_out_of_service_and_put_back() -> None:
+    with (
+        tempfile.TemporaryDirectory(prefix="herd-") as directory,
+        running_herd(Path(directory) / "data") as herd,
+    ):
+        name = (Path(directory) / "data" / "orchestrator-id").read_text()
+
+        drained = remuda("drain", "--wait", "--url", herd.url)
+        shown = remuda("status", "--url", herd.url)
+        status, refused, _ = herd.request("POST", "/session", '{"capabilities": {}}')
+        resumed = remuda("drain", name, "--undo", "--url", herd.url)
+        served, _, _ = herd.request("POST", "/session", '{"capabilities": {}}')
+        nobody = remuda("drain", "nobody", "--url", herd.url)
+
+    assert drained.stdout == f"{name} drains, 0 sessions\n{name} has no session any more\n"
+    assert "1 of 1 orchestrators draining" in shown.stdout
+    assert (status, refused["value"]["error"]) == (500, "session not created")
+    assert "no orchestrator is in service" in refused["value"]["message"]
+    assert resumed.stdout == f"{name} is in service, 0 sessions\n"
+    assert served == 200
+    assert (nobody.returncode, nobody.stderr) == (1, "remuda: There is no orchestrator 'nobody'.\n")
+
+
 def test_what_cannot_be_done_with_sessions_is_said() -> None:
     result = remuda("sessions", "feed")
 

@@ -140,7 +140,7 @@ async def test_an_empty_grid_says_so(store: Store, client: Client) -> None:
     code, message = await ended(store, await client.ask())
 
     assert code == "QUNAVAILABLE"
-    assert message.endswith("on offer: nothing")
+    assert message.endswith("on offer: nothing, as no orchestrator is in service")
 
 
 async def test_a_client_that_waited_too_long_for_a_slot_is_told(store: Store, client: Client) -> None:

@@ -18,7 +18,7 @@ O1, O2 = OrchestratorId("o1"), OrchestratorId("o2")
 
 async def test_without_orchestrators_there_is_nothing(store: Store) -> None:
     assert await live_offers(store) == {}
-    assert describe({}) == "nothing"
+    assert describe({}) == "nothing, as no orchestrator is in service"
 
 
 async def test_every_live_orchestrator_offers_its_browsers(store: Store) -> None:

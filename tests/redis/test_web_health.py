@@ -39,6 +39,16 @@ async def test_it_is_not_ready_when_the_only_orchestrator_is_dead(store: Store) 
         assert status == 503
 
 
+async def test_it_is_not_ready_when_every_orchestrator_drains(store: Store) -> None:
+    async with running(Manager(store), orchestrator(store)), visiting(store) as client:
+        await get(client, "/api/orchestrators/ranch/drain", method="POST")
+
+        status, answer = await get(client, "/readyz")
+
+        assert status == 503
+        assert "is draining" in answer["error"]["message"]
+
+
 async def test_it_is_not_ready_without_any_slot(store: Store) -> None:
     async with running(Manager(store), orchestrator(store, slots=0)), visiting(store) as client:
         status, answer = await get(client, "/readyz")

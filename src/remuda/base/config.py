@@ -58,6 +58,10 @@ class Config:
         10,
         "Seconds that a gateway which shuts down gives its clients; WebSockets then end with 1001.",
     )
+    orchestrator_drain: Count = _option(
+        300,
+        "Seconds that an orchestrator which shuts down gives its sessions to end, in a process of its own.",
+    )
     insecure: bool = _option(False, "Listen beyond loopback although anybody there may then use the herd.")
     allow_origins: str = _option("", "Web origins that may talk to the front door, separated by commas.")
     chromium: str = _option("", "Chromium or Chrome to run; by default the one that is found.")

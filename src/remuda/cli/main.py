@@ -149,6 +149,23 @@ def sessions(
 
 
 @app.command()
+def drain(
+    ctx: typer.Context,
+    orchestrators: Annotated[
+        list[str] | None, typer.Argument(help="Which; the only one need not be named.")
+    ] = None,
+    undo: Annotated[bool, typer.Option("--undo", help="Put them back in service.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Until their last session has ended.")] = False,
+    url: Url = "",
+    config: ConfigFile = None,
+) -> None:
+    """Take orchestrators out of service: no new sessions, those they have go on."""
+    from remuda.cli.drain import drain_orchestrators
+
+    drain_orchestrators(url or _front_door(ctx), orchestrators or [], undo=undo, wait=wait)
+
+
+@app.command()
 def keys(
     pattern: Annotated[str | None, typer.Argument(help="A key's name, or a piece of its pattern.")] = None,
     room: Annotated[str | None, typer.Option("--room", help="Only the keys of this room.")] = None,

@@ -129,4 +129,6 @@ def _drain_timeout(names: Sequence[str], config: Config) -> float:
     """How long these roles together may take to drain."""
     if "worker" in names:
         return float(config.playwright_drain)
+    if list(names) == ["orchestrator"]:
+        return float(config.orchestrator_drain)
     return DRAIN_TIMEOUT + (config.gateway_drain if "gateway" in names else 0)

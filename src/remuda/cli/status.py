@@ -52,6 +52,7 @@ def _picture(overview: Any, url: str) -> Group:
             "green" if slots["used"] < slots["total"] else "yellow",
         ),
         f"   {len(queue)} waiting",
+        (_draining(overview["orchestrators"]), _COLOURS["draining"]),
     )
     return Group(
         title,
@@ -61,6 +62,11 @@ def _picture(overview: Any, url: str) -> Group:
         *_playwright(overview["playwright"]),
         _roles(overview["roles"]),
     )
+
+
+def _draining(orchestrators: list[Any]) -> str:
+    count = sum(each["draining"] for each in orchestrators)
+    return f"   {count} of {len(orchestrators)} orchestrators draining" if count else ""
 
 
 def sessions_table(sessions: list[Any]) -> Table | Text:

@@ -40,6 +40,8 @@ class Role:
         self.id = RoleId(new_id())
         self.wants_to_leave = asyncio.Event()
         """Set by a role whose time has come: its process then drains and ends, as after a signal."""
+        self.is_alone = False
+        """Whether it has its process to itself, so that its end takes no other role along."""
 
     async def start(self) -> None:
         """Takes what it needs; raises if it cannot be had."""
@@ -61,6 +63,8 @@ class Life:
     def __init__(self, store: Store, roles: Sequence[Role], *, drain_timeout: float = DRAIN_TIMEOUT) -> None:
         self._store = store
         self._roles = list(roles)
+        for role in self._roles:
+            role.is_alone = len(self._roles) == 1
         self._drain_timeout = drain_timeout
         self._started_at = clock.rfc3339()
         self.stop_asked = asyncio.Event()

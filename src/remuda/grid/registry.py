@@ -1,4 +1,4 @@
-"""Which orchestrators there are and what they offer. A dead one offers nothing."""
+"""Which orchestrators there are and what they offer. One that is dead or draining offers nothing."""
 
 from remuda.base.ids import OrchestratorId
 from remuda.grid.capabilities import Capabilities, Offer, first_match
@@ -9,21 +9,22 @@ Offers = dict[OrchestratorId, list[Offer]]
 
 
 async def live_offers(store: Store) -> Offers:
-    """What each orchestrator that beats can start."""
+    """What each orchestrator in service can start."""
     ids = [OrchestratorId(each) for each in await store.smembers(grid.ORCHESTRATORS())]
     replies = [
         (
             each,
             store.exists(grid.ORCHESTRATOR_HEARTBEAT(each)),
+            store.exists(grid.ORCHESTRATOR_DRAIN(each)),
             store.get(grid.ORCHESTRATOR_PLATFORM_NAME(each)),
             store.smembers(grid.ORCHESTRATOR_BROWSERS(each)),
         )
         for each in ids
     ]
     offers: Offers = {}
-    for each, is_alive, platform, browsers in replies:
-        alive, name, entries = await is_alive, await platform, await browsers
-        if alive:
+    for each, is_alive, is_draining, platform, browsers in replies:
+        alive, drains, name, entries = await is_alive, await is_draining, await platform, await browsers
+        if alive and not drains:
             offers[each] = [_offer(entry, name or "any") for entry in sorted(entries)]
     return offers
 
@@ -41,4 +42,4 @@ def candidates(offers: Offers, wanted: list[Capabilities]) -> list[OrchestratorI
 def describe(offers: Offers) -> str:
     """All offers, for a person."""
     told = {str(offer) for offered in offers.values() for offer in offered}
-    return ", ".join(sorted(told, key=str.lower)) or "nothing"
+    return ", ".join(sorted(told, key=str.lower)) or "nothing, as no orchestrator is in service"

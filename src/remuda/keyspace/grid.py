@@ -333,6 +333,15 @@ ORCHESTRATOR_MACHINE = Key(
     },
 )
 
+ORCHESTRATOR_DRAIN = Key(
+    "remuda:orchestrator:{orchestrator}:drain",
+    StringName,
+    meaning="That it gets no new sessions, though those it has go on; absent while it is in service",
+    writer="grid/draining",
+    lifetime=until("it is put back in service, or leaves"),
+    fields={"value": "since when (RFC 3339)"},
+)
+
 ORCHESTRATOR_KEYS: tuple[Key[Any], ...] = (
     ORCHESTRATOR,
     ORCHESTRATOR_HEARTBEAT,
@@ -347,6 +356,7 @@ ORCHESTRATOR_KEYS: tuple[Key[Any], ...] = (
     ORCHESTRATOR_HOLDERS,
     ORCHESTRATOR_NODES,
     ORCHESTRATOR_MACHINE,
+    ORCHESTRATOR_DRAIN,
 )
 """Every key of one orchestrator: what a purge deletes."""
 

@@ -177,8 +177,8 @@ FAMILIES = (
         "remuda_orchestrators",
         Kind.GAUGE,
         ("state",),
-        "Orchestrators that are alive, or dead and not yet forgotten",
-        (grid.ORCHESTRATORS, grid.ORCHESTRATOR_HEARTBEAT),
+        "Orchestrators that are alive and in service, draining, or dead and not yet forgotten",
+        (grid.ORCHESTRATORS, grid.ORCHESTRATOR_HEARTBEAT, grid.ORCHESTRATOR_DRAIN),
         samples.orchestrators,
     ),
     Family(

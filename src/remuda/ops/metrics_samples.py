@@ -145,14 +145,15 @@ def all_slots(orchestrator: OrchestratorView) -> int:
 
 
 def free_slots(orchestrator: OrchestratorView) -> int:
-    return orchestrator.available
+    return orchestrator.available if orchestrator.in_service else 0
 
 
 def orchestrators(reading: Reading) -> list[Sample]:
     if reading.orchestrators is None:
         return []
-    alive = len(_alive(reading))
-    return by("state", {"alive": alive, "dead": len(reading.orchestrators) - alive})
+    found, alive = len(reading.orchestrators), len(_alive(reading))
+    serving = sum(each.in_service for each in reading.orchestrators)
+    return by("state", {"alive": serving, "draining": alive - serving, "dead": found - alive})
 
 
 def states(reading: Reading) -> list[Sample]:

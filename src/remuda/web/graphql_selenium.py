@@ -19,6 +19,7 @@ from remuda.grid.model import State
 from remuda.grid.slots import owner_of
 from remuda.grid.view import Browser, OrchestratorView, SessionView
 from remuda.web.graphql_look import Look, to_json
+from remuda.web.grid4 import availability
 from remuda.web.stereotypes import named, stereotype
 
 _KINDS = {"browserName": str, "browserVersion": str, "platformName": str, "se:downloadsEnabled": bool}
@@ -83,7 +84,7 @@ class Selenium:
         return {
             "id": orchestrator.id,
             "uri": self._look.uri,
-            "status": "UP" if orchestrator.alive else "DOWN",
+            "status": availability(orchestrator),
             "version": __version__,
             "maxSession": len(orchestrator.slots),
             "sessionCount": orchestrator.held,

@@ -125,7 +125,7 @@ class ClearedAnswer(Struct):
 async def grid_status(herd: Herd, request: Request) -> GridStatusAnswer:
     """`GET /status`."""
     found = await orchestrators(herd.store)
-    ready = any(each.alive for each in found)
+    ready = any(each.in_service for each in found)
     message = "Selenium Grid ready." if ready else "Selenium Grid not ready."
     return GridStatusAnswer(GridStatus(ready, message, await _nodes(herd, request, found)))
 
@@ -199,7 +199,7 @@ def _node(
         max_sessions=len(orchestrator.slots),
         os_info=orchestrator.machine,
         heartbeat_period=HEARTBEAT_TTL * 1000,
-        availability="UP" if orchestrator.alive else "DOWN",
+        availability=availability(orchestrator),
         version=__version__,
         session_timeout=idle_ms,
         slots=[
@@ -207,6 +207,13 @@ def _node(
             for slot in orchestrator.slots
         ],
     )
+
+
+def availability(orchestrator: OrchestratorView) -> str:
+    """The state of a node, in Grid's words."""
+    if not orchestrator.alive:
+        return "DOWN"
+    return "DRAINING" if orchestrator.draining else "UP"
 
 
 def _slot(

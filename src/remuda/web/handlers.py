@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from remuda.base.errors import SessionLost
-from remuda.base.ids import SessionId, is_uuid
+from remuda.base.ids import OrchestratorId, SessionId, is_uuid
 from remuda.base.log import get_logger
 from remuda.fleet.logbook import KEEP
 from remuda.grid.model import State
@@ -77,6 +77,14 @@ class OrchestratorList(Struct):
     """Every orchestrator that is registered."""
 
     orchestrators: list[OrchestratorView]
+
+
+class ServiceState(Struct):
+    """Whether an orchestrator is out of service, and how many sessions it still has."""
+
+    id: str
+    draining: bool
+    sessions: int
 
 
 class WorkerList(Struct):
@@ -165,6 +173,27 @@ async def watch_session_log(herd: Herd, request: Request) -> Response:
 
 async def list_orchestrators(herd: Herd, _request: Request) -> OrchestratorList:
     return OrchestratorList(await orchestrators(herd.store))
+
+
+async def drain_orchestrator(herd: Herd, request: Request) -> ServiceState:
+    found = await herd.draining.find(request.path_params["orchestrator"])
+    await herd.draining.begin(found)
+    log.info("orchestrator taken out of service", orchestrator=found)
+    return await _service(herd, found)
+
+
+async def resume_orchestrator(herd: Herd, request: Request) -> ServiceState:
+    found = await herd.draining.find(request.path_params["orchestrator"])
+    await herd.draining.end(found)
+    log.info("orchestrator put back in service", orchestrator=found)
+    return await _service(herd, found)
+
+
+async def _service(herd: Herd, orchestrator: OrchestratorId) -> ServiceState:
+    views = {view.id: view for view in await orchestrators(herd.store)}
+    if orchestrator not in views:  # It had nothing left to do, and has gone meanwhile.
+        return ServiceState(orchestrator, draining=True, sessions=0)
+    return ServiceState(orchestrator, views[orchestrator].draining, views[orchestrator].held)
 
 
 async def list_workers(herd: Herd, _request: Request) -> WorkerList:

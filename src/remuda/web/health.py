@@ -37,6 +37,8 @@ async def readyz(herd: Herd, _request: Request) -> Health:
         raise Unavailable("No manager runs, so nobody can create a session.")
     if not any(each.alive for each in found):
         raise Unavailable("No orchestrator runs, so no node can be started.")
-    if not any(each.alive and each.slots for each in found):
+    if not any(each.in_service for each in found):
+        raise Unavailable("Every orchestrator that runs is draining, so no new session is started.")
+    if not any(each.in_service and each.slots for each in found):
         raise Unavailable("No orchestrator has a slot.")
     return Health(ready=True, message="A session can be created.")

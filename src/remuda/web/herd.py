@@ -3,6 +3,7 @@
 from typing import Any
 
 from remuda.base import clock
+from remuda.grid.draining import Draining
 from remuda.grid.sessions import Sessions
 from remuda.grid.timeouts import timeouts
 from remuda.grid.view import SessionsView
@@ -21,6 +22,7 @@ class Herd:
         self.store = store
         self.sessions = Sessions(store)
         self.view = SessionsView(store)
+        self.draining = Draining(store)
         self.timeouts = timeouts(store)
         self.live = Live(self.overview)
         self.live_logs = LiveLogs(store, self.view, is_closed=lambda: self.live.is_closed)

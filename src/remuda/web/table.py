@@ -15,6 +15,14 @@ from remuda.web.grid4 import (
     grid_session,
     grid_status,
 )
+from remuda.web.grid4_nodes import (
+    DrainAnswer,
+    OwnerAnswer,
+    StopAnswer,
+    drain_node,
+    owns_session,
+    stop_session,
+)
 from remuda.web.handlers import (
     AfterQuery,
     ConnectionList,
@@ -23,6 +31,7 @@ from remuda.web.handlers import (
     LogQuery,
     OrchestratorList,
     RoleList,
+    ServiceState,
     SessionLog,
     SessionsQuery,
     WaitingList,
@@ -93,6 +102,20 @@ ROUTES = (
         OrchestratorList,
     ),
     Route(
+        "POST",
+        "/api/orchestrators/{orchestrator}/drain",
+        "Take an orchestrator out of service: no new sessions, those it has go on",
+        handlers.drain_orchestrator,
+        ServiceState,
+    ),
+    Route(
+        "DELETE",
+        "/api/orchestrators/{orchestrator}/drain",
+        "Put it back in service",
+        handlers.resume_orchestrator,
+        ServiceState,
+    ),
+    Route(
         "GET",
         "/api/playwright/workers",
         "Playwright workers with their connections",
@@ -131,6 +154,16 @@ ROUTES = (
         grid_session,
         GridSessionAnswer,
     ),
+    Route(
+        "POST",
+        "/se/grid/distributor/node/{node}/drain",
+        "Take an orchestrator out of service, where Selenium Grid has it",
+        drain_node,
+        DrainAnswer,
+    ),
+    Route("POST", "/se/grid/node/drain", "The same of a herd's only orchestrator", drain_node, DrainAnswer),
+    Route("GET", "/se/grid/node/owner/{session}", "Whether a session runs here", owns_session, OwnerAnswer),
+    Route("DELETE", "/se/grid/node/session/{session}", "End a session", stop_session, StopAnswer),
     Route("GET", "/se/grid/newsessionqueue/queue", "Sessions that wait for a slot", grid_queue, QueueAnswer),
     Route(
         "DELETE",

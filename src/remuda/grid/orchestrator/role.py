@@ -12,6 +12,7 @@ from remuda.base.log import get_logger
 from remuda.fleet.liveness import Beat, Heart, unix_seconds
 from remuda.fleet.role import Role
 from remuda.grid.capabilities import Offer
+from remuda.grid.draining import Draining
 from remuda.grid.orchestrator.placing import Placing
 from remuda.grid.orchestrator.provisioner import Provisioner
 from remuda.grid.slots import OwnSlots, freed_bell
@@ -40,7 +41,11 @@ def keep_id(file: Path) -> OrchestratorId:
 
 
 class Orchestrator(Role):
-    """Owns slots and starts nodes."""
+    """Owns slots and starts nodes.
+
+    Alone in its process, it leaves once it has drained, and drains before it leaves. In company it does
+    neither: a herd is to end when it is told to, and not because its slots were taken out of service.
+    """
 
     name = "orchestrator"
 
@@ -53,6 +58,7 @@ class Orchestrator(Role):
         self._provisioner = provisioner
         self._own = OwnSlots(store, orchestrator_id, count=slots)
         self._placing = Placing(store, provisioner, orchestrator_id)
+        self._draining = Draining(store)
         self._heart = Heart(store)
         self._beats = (
             Beat(grid.ORCHESTRATOR_HEARTBEAT(orchestrator_id), HEARTBEAT_TTL, unix_seconds),
@@ -92,8 +98,34 @@ class Orchestrator(Role):
             group.create_task(self._placing.run(), name="take sessions")
             group.create_task(self._recycle_slots(), name="recycle slots")
             group.create_task(self._reclaim_slots(), name="reclaim slots")
+            if self.is_alone:
+                group.create_task(self._watch_drain(), name="watch drain")
+
+    async def _watch_drain(self) -> None:
+        while not await self._has_drained():  # noqa: ASYNC110  # Nobody rings when a slot is free.
+            await asyncio.sleep(LOOK_EVERY)
+        self.wants_to_leave.set()
+
+    async def _has_drained(self) -> bool:
+        own = self.orchestrator_id
+        try:
+            return await self._draining.is_begun(own) and await self._draining.is_done(own)
+        except Unavailable:
+            return False  # Nobody knows, so it stays.
 
     async def drain(self) -> None:
+        if self.is_alone:
+            log.info("orchestrator drains", orchestrator=self.orchestrator_id)
+            await self._draining.begin(self.orchestrator_id)
+            # Whoever has just got a slot is still to get a node, and the beats go on.
+            serving = asyncio.create_task(self.serve(), name="serve while draining")
+            drained = asyncio.create_task(self.wants_to_leave.wait(), name="drained")
+            try:
+                await asyncio.wait([serving, drained], return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                serving.cancel()
+                drained.cancel()
+                await asyncio.gather(serving, drained, return_exceptions=True)
         await self._store.srem(grid.ORCHESTRATORS(), self.orchestrator_id)
 
     async def stop(self) -> None:
@@ -103,6 +135,7 @@ class Orchestrator(Role):
         await self._heart.stop(self._beats[0])
         await self._placing.refuse_all()
         await self._own.recycle()
+        await self._draining.end(self.orchestrator_id)
 
     # Slots
 

@@ -120,6 +120,8 @@ class OrchestratorView(Struct, kw_only=True):
     id: str
     type: str
     alive: bool
+    draining: bool = False
+    """Whether it gets no new sessions, because somebody has taken it out of service."""
     platform: str
     machine: Machine = Machine()
     browsers: list[Browser]
@@ -129,3 +131,8 @@ class OrchestratorView(Struct, kw_only=True):
     held: int
     backlog: int
     pending: int
+
+    @property
+    def in_service(self) -> bool:
+        """Whether new sessions may get here."""
+        return self.alive and not self.draining

@@ -26,6 +26,7 @@ def _ask(store: Store, each: str) -> list[Awaitable[Any]]:
     return [
         store.hget(grid.ORCHESTRATOR(each), "type"),
         store.exists(grid.ORCHESTRATOR_HEARTBEAT(each)),
+        store.exists(grid.ORCHESTRATOR_DRAIN(each)),
         store.get(grid.ORCHESTRATOR_PLATFORM_NAME(each)),
         store.hmget(grid.ORCHESTRATOR_MACHINE(each), *Machine.__struct_fields__),
         store.smembers(grid.ORCHESTRATOR_BROWSERS(each)),
@@ -39,7 +40,8 @@ def _ask(store: Store, each: str) -> list[Awaitable[Any]]:
 
 
 def _orchestrator(each: str, replies: list[Any]) -> OrchestratorView:
-    kind, alive, platform, machine, browsers, slots, available, reclaimed, holders, backlog, pending = replies
+    kind, alive, draining, platform, machine, browsers, *of_slots, backlog, pending = replies
+    slots, available, reclaimed, holders = of_slots
     free = dict.fromkeys(available, SlotState.AVAILABLE) | dict.fromkeys(reclaimed, SlotState.RECLAIMED)
     views = [_slot(slot, free, holders) for slot in sorted(slots, key=_number)]
     states = [view.state for view in views]
@@ -47,6 +49,7 @@ def _orchestrator(each: str, replies: list[Any]) -> OrchestratorView:
         id=each,
         type=kind or "",
         alive=bool(alive),
+        draining=bool(draining),
         platform=platform or "",
         machine=_machine(*machine, platform=platform),
         browsers=[_browser(entry, platform or "") for entry in sorted(browsers, key=str.lower)],

@@ -48,6 +48,7 @@ function Body({ session, now }) {
       <dt>Client</dt>
       <dd>${session.client.host || "–"} <span class="quiet">${session.client.userAgent}</span></dd>
       ${session.build && html`<dt>Build</dt><dd>${session.build}</dd>`}
+      ${labelsOf(session).map(([name, value]) => html`<dt key=${name}>${name}</dt><dd>${value}</dd>`)}
       ${session.slot && html`<dt>Slot</dt><dd><code>${session.slot}</code></dd>`}
     </dl>
     ${!session.terminatedAt && html`<${EndButton} id=${session.id} />`}
@@ -59,6 +60,11 @@ function Body({ session, now }) {
     <${Json} name="Capabilities asked for" value=${session.requestedCapabilities} />
     <${Json} name="Capabilities given" value=${session.actualCapabilities} />
   `;
+}
+
+/** What the client calls the session beside its name and build, which have places of their own. */
+function labelsOf(session) {
+  return Object.entries(session.labels).filter(([name]) => name !== "name" && name !== "build");
 }
 
 function Entry({ entry, first }) {

@@ -1,0 +1,114 @@
+"""An orchestrator that is taken out of service: nobody new gets there, and who is there may stay."""
+
+import asyncio
+from contextlib import suppress
+
+from remuda.base.ids import OrchestratorId
+from remuda.fleet.role import Life
+from remuda.grid.draining import Draining
+from remuda.grid.orchestrator.role import Orchestrator
+from remuda.grid.registry import live_offers
+from remuda.keyspace import grid
+from remuda.store import Store
+from remuda.store.census import take_census
+from waiting import eventually
+from web_states import Rider, orchestrator, running
+
+RANCH = OrchestratorId("ranch")
+
+
+async def test_it_offers_nothing_until_it_is_back_in_service(store: Store) -> None:
+    async with running(orchestrator(store), orchestrator(store, "other")):
+        await Draining(store).begin(RANCH)
+        assert list(await live_offers(store)) == ["other"]
+
+        await Draining(store).end(RANCH)
+        assert set(await live_offers(store)) == {"ranch", "other"}
+
+
+async def test_who_takes_it_out_again_changes_nothing(store: Store) -> None:
+    await Draining(store).begin(RANCH)
+    since = await store.get(grid.ORCHESTRATOR_DRAIN(RANCH))
+
+    await Draining(store).begin(RANCH)
+
+    assert await store.get(grid.ORCHESTRATOR_DRAIN(RANCH)) == since
+
+
+async def test_a_crash_does_not_put_it_back_in_service_but_its_end_does(store: Store) -> None:
+    crashing = orchestrator(store)
+    await crashing.start()
+    await Draining(store).begin(RANCH)
+
+    async with running(orchestrator(store)):
+        assert await live_offers(store) == {}
+    assert not await store.exists(grid.ORCHESTRATOR_DRAIN(RANCH))
+
+    async with running(orchestrator(store)):
+        assert list(await live_offers(store)) == [RANCH]
+        assert await take_census(store) == []
+
+
+def life_of(store: Store, role: Orchestrator) -> tuple[Life, asyncio.Task[None]]:
+    """The life of a process that has no other role."""
+    life = Life(store, [role], drain_timeout=30)
+    return life, asyncio.create_task(life.run(), name="life")
+
+
+async def test_alone_in_its_process_it_leaves_after_its_last_session(store: Store) -> None:
+    _, living = life_of(store, orchestrator(store))
+    await eventually(lambda: live_offers(store))
+    session = await Rider(store).serve()
+
+    await Draining(store).begin(RANCH)
+    with suppress(TimeoutError):
+        await asyncio.wait_for(asyncio.shield(living), 1.5)
+    assert not living.done()
+
+    await Rider(store).end(session)
+    await asyncio.wait_for(living, 10)
+    assert not await store.exists(grid.ORCHESTRATOR_DRAIN(RANCH))
+
+
+async def test_alone_in_its_process_it_lets_its_sessions_end_when_it_is_told_to_leave(store: Store) -> None:
+    life, living = life_of(store, orchestrator(store))
+    await eventually(lambda: live_offers(store))
+    session = await Rider(store).serve()
+
+    life.ask_stop()
+    await eventually(lambda: Draining(store).is_begun(RANCH))
+    assert await live_offers(store) == {}
+    assert await store.exists(grid.ORCHESTRATOR_HEARTBEAT(RANCH)), "it still lives"
+    assert not living.done()
+
+    await Rider(store).end(session)
+    await asyncio.wait_for(living, 10)
+    assert await take_census(store) == []
+
+
+async def test_told_twice_it_waits_for_nobody(store: Store) -> None:
+    life, living = life_of(store, orchestrator(store))
+    await eventually(lambda: live_offers(store))
+    await Rider(store).serve()
+
+    life.ask_stop()
+    life.ask_stop()
+
+    await asyncio.wait_for(living, 10)
+
+
+async def test_in_company_it_stays_though_it_is_idle_and_does_not_keep_the_others(store: Store) -> None:
+    role = orchestrator(store)
+    other = orchestrator(store, "other")
+    life = Life(store, [role, other])
+    living = asyncio.create_task(life.run(), name="life")
+    await eventually(lambda: live_offers(store))
+    await Draining(store).begin(RANCH)
+    with suppress(TimeoutError):
+        await asyncio.wait_for(asyncio.shield(living), 1.5)
+    assert not living.done()
+    await Rider(store).serve("other")
+
+    life.ask_stop()
+
+    await asyncio.wait_for(living, 10)
