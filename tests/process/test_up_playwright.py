@@ -8,7 +8,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from playwright.async_api import Browser, async_playwright
+from playwright.async_api import Browser, Playwright, async_playwright
 
 from herds import DEADLINE, Herd, running_herd
 from remuda.base.ids import new_id
@@ -81,13 +81,57 @@ async def test_a_browsers_workers_start_when_its_first_client_waits(tmp_path: Pa
 async def test_a_worker_that_is_told_to_leave_is_replaced_without_alarm(herd: Herd, store: Store) -> None:
     (first,) = await registered(store)
 
-    await store.send("SET", first.replace("worker:", "worker:cmd:", 1), "shutdown", "EX", 60)
+    await tell_to_leave(store, first)
 
     async def is_replaced() -> bool:
         return [key for key in await entries(store) if key != first] != []
 
     await eventually(is_replaced, DEADLINE)
     assert herd.log() == ""
+
+
+async def connected(playwright: Playwright, store: Store, key: str) -> Browser:
+    """A client of this worker."""
+    return await playwright.chromium.connect((await entries(store))[key]["wsEndpoint"])
+
+
+async def test_a_worker_that_waits_for_its_clients_is_replaced_meanwhile(herd: Herd, store: Store) -> None:
+    (first,) = await registered(store)
+    async with async_playwright() as playwright:
+        connection = await connected(playwright, store, first)
+
+        await tell_to_leave(store, first)
+
+        (second,) = set(await registered(store, 2)) - {first}
+        assert (await entries(store))[first]["status"] == "draining"
+        # Nor is there a third as long as the first one stays: each takes the memory of a browser.
+        other = await connected(playwright, store, second)
+        await tell_to_leave(store, second)
+        await eventually(lambda: has_status(store, second, "draining"), DEADLINE)
+        assert len(workers_of(herd)) == 2
+        await (await connection.new_page()).goto("data:text/html,still served")
+        await connection.close()
+        (third,) = set(await eventually(lambda: has_left(store, first), DEADLINE)) - {second}
+        assert (await entries(store))[third]["status"] == "available"
+
+        # The end of the herd does not wait for those that leave.
+        assert await asyncio.to_thread(herd.stop) == 0
+        await eventually(lambda: not other.is_connected())
+    assert herd.processes() == []
+
+
+async def tell_to_leave(store: Store, worker: str) -> None:
+    await store.send("SET", worker.replace("worker:", "worker:cmd:", 1), "shutdown", "EX", 60)
+
+
+async def has_status(store: Store, worker: str, status: str) -> bool:
+    return (await entries(store))[worker]["status"] == status
+
+
+async def has_left(store: Store, worker: str) -> list[str]:
+    """The two workers that are there instead, once they are."""
+    others = [key for key in await entries(store) if key != worker]
+    return others if len(others) == 2 else []
 
 
 @pytest.mark.parametrize("victim", [browser_process, driver_process])

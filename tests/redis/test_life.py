@@ -326,6 +326,8 @@ async def test_a_life_says_on_its_lifeline_that_it_is_ready(store: Store) -> Non
 
     assert "start a" in steps
     life.ask_stop()
+    async with asyncio.timeout(5):
+        assert await tether.wait_leaving()
     await living
 
 

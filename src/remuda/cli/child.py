@@ -1,5 +1,6 @@
 """A process of the herd that is kept running: started, watched, started again when it has ended, and ended at
-the end. One that leaves by itself, in good order, is replaced at once; one that dies, after a pause.
+the end. One that leaves by itself, in good order, is replaced at once, if need be before it is gone; one that
+dies, after a pause.
 """
 
 import asyncio
@@ -37,11 +38,14 @@ class Child:
         args: Sequence[str] = (),
         inherit: Sequence[int] = (),
         is_vital: bool = True,
+        hands_over: bool = False,
     ) -> None:
         self.roles = list(roles)
         self.args = list(args)
         self.is_vital = is_vital
         """Whether there is no herd without it. What is not vital may fail to start, and is tried again."""
+        self.hands_over = hands_over
+        """Whether one that leaves is replaced while it still waits for its clients."""
         self.ready = asyncio.Event()
         """Set when it got ready for the first time."""
         self._is_ready = False
@@ -51,6 +55,8 @@ class Child:
         self._tether = Tether()
         # Nodes of an earlier life hold on to its tether: letting it go would end their sessions.
         self._old_tethers: list[Tether] = []
+        self._leaver: asyncio.Task[int] | None = None
+        """The end of one that was replaced before it was gone. At most one: they take memory, too."""
 
     def __str__(self) -> str:
         return " ".join([" + ".join(self.roles), *self.args])
@@ -67,6 +73,9 @@ class Child:
             began = clock.monotonic()
             self._start()
             status = await self._live_once()
+            if status is None:
+                log.info("process leaves", roles=str(self))
+                continue
             if self.is_vital and not self.ready.is_set():
                 raise StartFailed
             if status == 0 and self._is_ready:  # Nobody has asked it to: its time had come.
@@ -77,19 +86,33 @@ class Child:
             pause = FIRST_PAUSE if clock.monotonic() - began > GOOD_LIFE else min(pause * 2, LAST_PAUSE)
             await asyncio.sleep(pause)
 
-    async def _live_once(self) -> int:
-        """Waits for the end of the process, and says when it is ready; its exit status."""
+    async def _live_once(self) -> int | None:
+        """Waits for the end of the process; its exit status. None as soon as it is to be replaced before."""
         # Both at once: a node that holds on to the lifeline would hide its parent's early death.
-        readiness = asyncio.create_task(self._hear_ready(), name=f"readiness of {self}")
+        hearing = asyncio.create_task(self._hear_it_out(), name=f"lifeline of {self}")
+        ending = asyncio.create_task(self._ended(), name=f"end of {self}")
         try:
-            return await self._ended()
+            await asyncio.wait([hearing, ending], return_when=asyncio.FIRST_COMPLETED)
+            if not ending.done() and hearing.result():
+                self._leaver = ending
+                return None
+            return await ending
         finally:
-            readiness.cancel()
+            hearing.cancel()
+            if ending is not self._leaver:
+                ending.cancel()
 
-    async def _hear_ready(self) -> None:
-        if await self._tether.wait_ready():
-            self._is_ready = True
-            self.ready.set()
+    async def _hear_it_out(self) -> bool:
+        """Says when it is ready; whether it is to be replaced although it still runs."""
+        if not await self._tether.wait_ready():
+            return False
+        self._is_ready = True
+        self.ready.set()
+        if not self.hands_over or not await self._tether.wait_leaving():
+            return False
+        if self._leaver is not None:
+            await asyncio.wait([self._leaver])
+        return True
 
     def _start(self) -> None:
         self._is_ready = False
@@ -142,3 +165,5 @@ class Child:
         """Lets go of the tethers and waits until everybody who held on to them has left."""
         for tether in (self._tether, *self._old_tethers):
             await tether.release()
+        if self._leaver is not None:
+            await self._leaver

@@ -31,7 +31,14 @@ class Workers:
 
     def _children_of(self, browser: Browser) -> list[Child]:
         return [
-            Child(["worker"], self._config.environ(), args=["--browser", browser], is_vital=False)
+            Child(
+                ["worker"],
+                self._config.environ(),
+                args=["--browser", browser],
+                is_vital=False,
+                # Where its port is given, the next must wait until it is free.
+                hands_over=not self._config.playwright_port,
+            )
             for _ in range(self._config.playwright_workers)
         ]
 

@@ -1,17 +1,20 @@
 """The tie between a process and the herd that started it: a socket that both ends hold open.
 
-The child says on it that it is ready; the child's end reads end-of-file the moment the parent is gone,
-however it went, and the child then leaves. Descendants of the child inherit their end of it and
-watch it too, so nothing outlives the herd, while a crash in between takes nobody else down.
+The child says on it that it is ready, and later that it leaves; the child's end reads end-of-file the moment
+the parent is gone, however it went, and the child then leaves. Descendants of the child inherit their end of
+it and watch it too, so nothing outlives the herd, while a crash in between takes nobody else down.
 """
 
 import asyncio
 import os
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 
 VARIABLE = "REMUDA_LIFELINE"
 _READY = b"ready\n"
+_LEAVING = b"leave\n"
+_LENGTH = len(_READY)
 
 
 class Lifeline:
@@ -29,6 +32,11 @@ class Lifeline:
     def say_ready(self) -> None:
         """Tells the parent that this process does its work now."""
         os.write(self.descriptor, _READY)
+
+    def say_leaving(self) -> None:
+        """Tells the parent, if it is still there, that this process takes no more work and will end."""
+        with suppress(OSError):
+            os.write(self.descriptor, _LEAVING)
 
     def watch(self, on_cut: Callable[[], None]) -> None:
         """Calls back once when the parent is gone."""
@@ -64,12 +72,19 @@ class Tether:
 
     async def wait_ready(self) -> bool:
         """Whether the child said that it is ready; False when it ended before."""
-        return await asyncio.get_running_loop().sock_recv(self._ours, len(_READY)) == _READY
+        return await self._hear() == _READY
+
+    async def wait_leaving(self) -> bool:
+        """Whether the child, which was ready, said that it leaves; False when it ended before."""
+        return await self._hear() == _LEAVING
+
+    async def _hear(self) -> bytes:
+        return await asyncio.get_running_loop().sock_recv(self._ours, _LENGTH)
 
     def is_held(self) -> bool:
         """Whether anybody holds the other end; a process that has ended may have left it to others."""
         try:
-            return self._ours.recv(len(_READY)) != b""
+            return self._ours.recv(_LENGTH) != b""
         except BlockingIOError:
             return True
 

@@ -90,6 +90,8 @@ class Life:
             if lifeline is not None:
                 lifeline.say_ready()
             await self._serve()
+            if lifeline is not None:
+                lifeline.say_leaving()
             await self._drain(started)
         finally:
             for role in started:
