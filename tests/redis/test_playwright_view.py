@@ -12,6 +12,7 @@ from remuda.base import clock
 from remuda.base.ids import new_id
 from remuda.fleet.line import Lines
 from remuda.keyspace import playwright
+from remuda.keyspace.fleet import ROLE
 from remuda.ops.exporter import Exporter
 from remuda.playwright import view
 from remuda.playwright.leases import Leases
@@ -47,6 +48,16 @@ async def test_a_worker_is_shown_with_its_connections(store: Store) -> None:
     assert first.beat_at is not None
     assert abs(clock.parse_rfc3339(first.beat_at) - clock.now()) < 60
     assert (second.id, second.browser, second.version) == ("mute", "firefox", "")
+
+
+async def test_a_worker_is_shown_with_its_start_if_that_is_known(store: Store) -> None:
+    await register(store, "w1", "stranger")
+    await store.hset(ROLE("w1"), {"startedAt": "2026-01-02T03:04:05.000Z"})
+
+    stranger, known = await read_workers(store)
+
+    assert known.started_at == "2026-01-02T03:04:05.000Z"
+    assert stranger.started_at is None
 
 
 async def test_a_worker_that_drains_and_one_that_fell_silent_are_told_apart(store: Store) -> None:

@@ -102,9 +102,8 @@ def _playwright(playwright: Any) -> list[Table | Text]:
     title = Text(
         f"Playwright   {playwright['connections']} connected   {len(queue)} waiting{longest}", style="dim"
     )
-    table = _table("worker", "browser", "version", "status", "connections", "served", "beat")
+    table = _table("worker", "browser", "version", "status", "connections", "served", "up", "beat")
     for worker in workers:
-        beat = worker["beatAt"]
         table.add_row(
             worker["id"],
             worker["browser"],
@@ -112,7 +111,8 @@ def _playwright(playwright: Any) -> list[Table | Text]:
             Text(worker["status"], style=_COLOURS.get(worker["status"], "")),
             str(worker["active"]),
             str(worker["lifetime"]),
-            _span(now() - parse_rfc3339(beat)) + " ago" if beat else "",
+            _since(worker["startedAt"]),
+            f"{_since(worker['beatAt'])} ago" if worker["beatAt"] else "",
         )
     return [title, table, Text()]
 
@@ -120,7 +120,7 @@ def _playwright(playwright: Any) -> list[Table | Text]:
 def _roles(roles: list[Any]) -> Table:
     table = _table("role", "host", "pid", "version", "address", "up")
     for role in roles:
-        up_for = _span(now() - parse_rfc3339(role["startedAt"]))
+        up_for = _since(role["startedAt"])
         table.add_row(role["name"], role["host"], str(role["pid"]), role["version"], role["address"], up_for)
     return table
 
@@ -130,6 +130,11 @@ def _table(*columns: str) -> Table:
     for column in columns:
         table.add_column(column, overflow="fold")
     return table
+
+
+def _since(moment: str | None) -> str:
+    """How long ago that was; empty if nobody knows."""
+    return _span(now() - parse_rfc3339(moment)) if moment else ""
 
 
 def _span(seconds: float) -> str:

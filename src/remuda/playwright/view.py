@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from remuda.base import clock
 from remuda.fleet.line import who_waits
+from remuda.keyspace.fleet import ROLE
 from remuda.keyspace.playwright import (
     ACTIVE_CONNECTIONS,
     ANY_VERSION,
@@ -35,7 +36,10 @@ LINES = "playwright:"
 
 
 class WorkerView(Struct, rename="camel", kw_only=True):
-    """A worker: how many connections it serves now and has served, and when it last beat."""
+    """A worker: how many connections it serves now and has served, since when, and when it last beat.
+
+    Of one of another make it is not known when it started.
+    """
 
     id: str
     browser: str
@@ -43,6 +47,7 @@ class WorkerView(Struct, rename="camel", kw_only=True):
     status: str
     active: int
     lifetime: int
+    started_at: str | None
     beat_at: str | None
 
 
@@ -81,9 +86,11 @@ async def _some_workers(store: Store, browser: Browser, names: Sequence[str]) ->
     lifetime = store.hmget(LIFETIME_CONNECTIONS(), *fields)
     versions = store.hmget(PLAYWRIGHT_VERSIONS(browser), *names)
     entries = [store.hmget(WORKER(browser, name), "status", "lastHeartbeat") for name in names]
+    # A worker is a role, too, of the same id.
+    starts = [store.hget(ROLE(name), "startedAt") for name in names]
     views = []
-    for name, now, ever, version, entry in zip(
-        names, await active, await lifetime, await versions, entries, strict=True
+    for name, now, ever, version, entry, start in zip(
+        names, await active, await lifetime, await versions, entries, starts, strict=True
     ):
         status, beat = await entry
         views.append(
@@ -94,6 +101,7 @@ async def _some_workers(store: Store, browser: Browser, names: Sequence[str]) ->
                 status=status or SILENT,
                 active=int(now or 0),
                 lifetime=int(ever or 0),
+                started_at=await start,
                 beat_at=_moment(beat_of(beat)),
             )
         )

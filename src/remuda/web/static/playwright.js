@@ -12,7 +12,7 @@ export function Playwright({ playwright, now }) {
       <p class="quiet">
         ${count(connections, "connection")} at ${count(workers.length, "worker")}; ${waiting(queue, now)}
       </p>
-      ${workers.length > 0 && html`<${Workers} workers=${workers} />`}
+      ${workers.length > 0 && html`<${Workers} workers=${workers} now=${now} />`}
       ${queue.length > 0 && html`<${Queue} queue=${queue} now=${now} />`}
     </section>
   `;
@@ -24,7 +24,7 @@ function waiting(queue, now) {
   return `${count(queue.length, "client")} ${queue.length === 1 ? "waits" : "wait"}, the first for ${duration(longest)}`;
 }
 
-function Workers({ workers }) {
+function Workers({ workers, now }) {
   return html`
     <table class="compact">
       <thead>
@@ -35,6 +35,7 @@ function Workers({ workers }) {
           <th>Playwright</th>
           <th class="number">Connections</th>
           <th class="number">Served</th>
+          <th class="number">Up</th>
         </tr>
       </thead>
       <tbody>
@@ -47,12 +48,18 @@ function Workers({ workers }) {
               <td data-label="Playwright">${each.version || "any"}</td>
               <td data-label="Connections" class="number">${each.active}</td>
               <td data-label="Served" class="number">${each.lifetime}</td>
+              <td data-label="Up" class="number">${age(each.startedAt, now)}</td>
             </tr>
           `,
         )}
       </tbody>
     </table>
   `;
+}
+
+// Of a worker of another make it is not known.
+function age(startedAt, now) {
+  return startedAt ? duration(secondsSince(startedAt, now) ?? 0) : "";
 }
 
 function Queue({ queue, now }) {
