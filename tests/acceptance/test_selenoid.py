@@ -1,4 +1,4 @@
-"""Selenoid's and Moon's ways to a browser's DevTools, with a WebSocket client as their users have one."""
+"""Selenoid's and Moon's ways to a browser's DevTools and clipboard, as their users go them."""
 
 import asyncio
 import json
@@ -8,8 +8,11 @@ from typing import Any
 import aiohttp
 import pytest
 from selenium import webdriver
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
 
 from herds import Herd
+from remuda.grid.browsers import find_browsers
 
 PATIENCE = 30
 
@@ -68,7 +71,63 @@ def test_devtools_without_a_websocket_say_what_is_missing(herd: Herd, driver: we
     assert (status, "WebSocket" in json.dumps(answer)) == (400, True)
 
 
-def test_what_the_herd_does_not_have_of_selenoids_is_refused(herd: Herd, driver: webdriver.Remote) -> None:
-    status, answer, _ = herd.request("GET", f"/clipboard/{driver.session_id}")
+FIELD = "data:text/html,<title>the page</title><input id=field value=hay>"
 
-    assert (status, answer["value"]["error"]) == (404, "unknown command")
+
+@pytest.mark.parametrize("root", ["/clipboard/{}", "/session/{}/aerokube/clipboard"])
+async def test_what_is_put_on_the_clipboard_can_be_pasted(
+    client: aiohttp.ClientSession, driver: webdriver.Remote, root: str
+) -> None:
+    path = root.format(driver.session_id)
+    driver.get(FIELD)
+    page = driver.current_window_handle
+
+    async with client.post(path, data="h\u00e9 'said' \u2211 \\n".encode()) as answer:
+        assert (answer.status, await answer.text()) == (200, "")
+
+    field = driver.find_element(By.ID, "field")
+    field.send_keys(Keys.CONTROL, "a")
+    field.send_keys(Keys.CONTROL, "v")
+    assert field.get_property("value") == "h\u00e9 'said' \u2211 \\n"
+    assert (driver.title, driver.window_handles) == ("the page", [page])
+
+
+async def test_what_a_page_copies_can_be_read_from_the_clipboard(
+    client: aiohttp.ClientSession, driver: webdriver.Remote
+) -> None:
+    driver.get(FIELD)
+    field = driver.find_element(By.ID, "field")
+    field.send_keys(Keys.CONTROL, "a")
+    field.send_keys(Keys.CONTROL, "c")
+
+    async with client.get(f"/clipboard/{driver.session_id}") as answer:
+        assert (answer.status, await answer.text()) == (200, "hay")
+        assert answer.content_type == "text/plain"
+
+
+@pytest.mark.parametrize(
+    ("method", "rest", "body", "refusal"),
+    [
+        ("GET", "/x", "", (404, "unknown command")),
+        ("DELETE", "", "", (404, "unknown command")),
+        ("POST", "", b"\xff", (400, "invalid argument")),
+    ],
+)
+def test_what_is_no_use_of_the_clipboard_is_refused(
+    herd: Herd, driver: webdriver.Remote, method: str, rest: str, body: str, refusal: tuple[int, str]
+) -> None:
+    status, answer, _ = herd.request(method, f"/clipboard/{driver.session_id}{rest}", body)
+
+    assert (status, answer["value"]["error"]) == refusal
+
+
+def test_a_browser_without_devtools_has_no_clipboard_to_reach(herd: Herd) -> None:
+    if "firefox" not in {browser.name for browser in find_browsers()}:
+        pytest.skip("no Firefox here")
+    driver = webdriver.Remote(herd.url, options=webdriver.FirefoxOptions())
+    try:
+        status, answer, _ = herd.request("GET", f"/clipboard/{driver.session_id}")
+        assert (status, answer["value"]["error"]) == (404, "unknown command")
+        assert answer["value"]["message"] == "firefox has no DevTools to connect to"
+    finally:
+        driver.quit()

@@ -11,6 +11,7 @@ import msgspec
 from remuda.base.errors import DriverUnavailable, SessionLost, UnknownCommand
 from remuda.base.ids import SessionId
 from remuda.fleet.relay import Address, Answer, Forward, Handle, Plan, Relay, Request
+from remuda.grid.node.clipboard import Clipboard
 from remuda.grid.node.devtools import DevToolsWays
 from remuda.grid.node.driver import Driver
 from remuda.grid.node.ending import Ending, Fate
@@ -48,6 +49,7 @@ class Commands:
         self._driver = driver
         self._fate = fate
         self._devtools = DevToolsWays(driver, devtools)
+        self._clipboard = Clipboard(self._devtools).plans()
         self._files = files
         self._labelling = labelling
         self._recorder = recorder
@@ -125,6 +127,8 @@ class Commands:
             return self._files.fetch(rest)
         if what == "download" and request.method == "DELETE":
             return self._files.remove(rest)
+        if (what, rest) == ("clipboard", "") and (plan := self._clipboard.get(request.method)) is not None:
+            return plan
         raise UnknownCommand(f"There is no {request.method} at {path[:100]}")
 
     # Commands that are about more than the browser
