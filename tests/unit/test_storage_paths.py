@@ -110,6 +110,7 @@ paths = st.one_of(
 
 @given(paths)
 @example(f"/storage/{STORAGE}/{SESSION}/a.log")
+@example(f"/storage/{STORAGE}/{SESSION}/.hidden")
 @example(f"/storage/{STORAGE}/{SESSION}/link")
 @example(f"/storage/{STORAGE}/{LINKED}/secret")
 def test_nothing_but_artifacts_can_be_read(directory: LocalDirectory, path: str) -> None:
