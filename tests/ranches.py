@@ -107,6 +107,18 @@ def open_ranch() -> Iterator[Ranch]:
             ranch.kill()
 
 
+@contextmanager
+def working_ranch(*processes: Sequence[str], options: Sequence[str] = ()) -> Iterator[Ranch]:
+    """A ranch with these roles, each group in a process; when they have left, nothing of them is left."""
+    with open_ranch() as ranch:
+        for roles in processes:
+            ranch.run(*roles, options=options)
+        yield ranch
+        ranch.stop()
+        assert ranch.processes() == [], "something outlives the roles"
+        assert list(ranch.temporary.iterdir()) == []
+
+
 async def is_open(store: Store) -> bool:
     """Whether somebody answers, and somebody has browsers."""
     names = {role["name"] for role in await running_roles(store)}

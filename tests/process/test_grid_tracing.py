@@ -17,10 +17,7 @@ from remuda.store import Store
 from remuda.store.census import take_census
 from waiting import eventually
 
-pytestmark = [
-    pytest.mark.xdist_group("grid nodes"),
-    needs_browser,
-]
+pytestmark = needs_browser
 
 CLIENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 STEPS = {

@@ -25,7 +25,7 @@ from remuda.store.commands import stream_entries
 from waiting import eventually
 
 pytestmark = [
-    pytest.mark.xdist_group("grid nodes"),
+    pytest.mark.xdist_group("log codes"),
     needs_browser,
 ]
 
@@ -149,14 +149,38 @@ async def whose_driver_takes_too_long(scene: Scene) -> SessionId:
 
 async def whose_client_hangs_up(scene: Scene) -> SessionId:
     session = await scene.client.open()
-    script = {"script": "setTimeout(arguments[0], 20000)", "args": []}
-    command = scene.client.call("POST", f"/session/{session}/execute/async", script)
-    with suppress(TimeoutError):
-        async with asyncio.timeout(0.3):
-            await command
-    await logged(scene.store, session, "CLOST")
+    async with page_of(scene.client, session) as evaluate:
+        script = {"script": "window.finish = arguments[0]", "args": []}
+        waiting = asyncio.create_task(scene.client.call("POST", f"/session/{session}/execute/async", script))
+        await eventually(lambda: evaluate("'finish' in window"), DEADLINE)
+        waiting.cancel()
+        await logged(scene.store, session, "CLOST")
+        await evaluate("finish()")
     await scene.client.close(session)
     return session
+
+
+@asynccontextmanager
+async def page_of(client: Client, session: SessionId) -> AsyncIterator[Callable[[str], Awaitable[Any]]]:
+    """Evaluates JavaScript in the session's page, past its driver, which does one command at a time."""
+    async with client.websocket(f"/session/{session}/se/cdp") as socket:
+
+        async def ask(method: str, **params: Any) -> Any:
+            session_id = {"sessionId": params.pop("within")} if "within" in params else {}
+            await socket.send_json({"id": 1, "method": method, "params": params, **session_id})
+            while "id" not in (message := await socket.receive_json(timeout=DEADLINE)):
+                pass  # An event.
+            return message["result"]
+
+        targets = (await ask("Target.getTargets"))["targetInfos"]
+        (page,) = [target["targetId"] for target in targets if target["type"] == "page"]
+        within = (await ask("Target.attachToTarget", targetId=page, flatten=True))["sessionId"]
+
+        async def evaluate(expression: str) -> Any:
+            found = await ask("Runtime.evaluate", expression=expression, within=within)
+            return found["result"].get("value")
+
+        yield evaluate
 
 
 async def whose_recording_fails(scene: Scene) -> SessionId:

@@ -1,7 +1,7 @@
 """Browsers that run before anybody asks for them: each serves one plain session, and is then replaced."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -14,7 +14,7 @@ from selenium import webdriver
 from grids import all_sessions
 from installed import BROWSERS
 from processes import are_gone, name_of
-from ranches import DEADLINE, PAGE, Client, Ranch, Reply, is_open, open_client, open_ranch
+from ranches import DEADLINE, PAGE, Client, Ranch, Reply, working_ranch
 from remuda.base.ids import SessionId
 from remuda.grid.browsers import FAMILIES
 from remuda.keyspace import grid
@@ -32,25 +32,8 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def ranch() -> Iterator[Ranch]:
-    with open_ranch() as ranch:
-        ranch.run("gateway", "manager", "orchestrator", options=["--warm", "1"])
+    with working_ranch(["gateway", "manager", "orchestrator"], options=["--warm", "1"]) as ranch:
         yield ranch
-        ranch.stop()
-        assert ranch.processes() == [], "something outlives the roles"
-        assert list(ranch.temporary.iterdir()) == []
-
-
-@pytest.fixture
-async def store(ranch: Ranch) -> AsyncIterator[Store]:
-    async with Store(ranch.redis_url) as store:
-        await eventually(lambda: is_open(store), DEADLINE)
-        yield store
-
-
-@pytest.fixture
-async def client(store: Store) -> AsyncIterator[Client]:
-    async with open_client(store) as client:
-        yield client
 
 
 @dataclass(frozen=True)

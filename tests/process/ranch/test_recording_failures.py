@@ -5,7 +5,7 @@ import os
 import re
 import shutil
 import signal
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -14,12 +14,11 @@ import pytest
 from grids import log_of
 from herds import running_herd
 from installed import BROWSERS
-from ranches import DEADLINE, Client, Ranch, Reply, has_ended, is_open, node_of, open_client, open_ranch
+from ranches import DEADLINE, Client, Ranch, Reply, has_ended, node_of, open_client, working_ranch
 from remuda.base.ids import SessionId
 from remuda.grid.browsers import FAMILIES
 from remuda.keyspace import grid
 from remuda.store import Store
-from remuda.store.census import take_census
 from storages import indexed
 from videos import BLUE, RED, colours, is_like, needs_ffmpeg, page, probe
 from waiting import eventually
@@ -43,25 +42,8 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def ranch() -> Iterator[Ranch]:
-    with open_ranch() as ranch:
-        ranch.run("gateway", "manager", "orchestrator", "storage")
+    with working_ranch(["gateway", "manager", "orchestrator", "storage"]) as ranch:
         yield ranch
-        ranch.stop()
-        assert ranch.processes() == [], "something outlives the roles"
-
-
-@pytest.fixture
-async def store(ranch: Ranch) -> AsyncIterator[Store]:
-    async with Store(ranch.redis_url) as store:
-        await eventually(lambda: is_open(store), DEADLINE)
-        yield store
-        assert await take_census(store) == []
-
-
-@pytest.fixture
-async def client(store: Store) -> AsyncIterator[Client]:
-    async with open_client(store) as client:
-        yield client
 
 
 async def record(client: Client, browser: str = "chrome", colour: str = "red") -> SessionId:

@@ -1,7 +1,7 @@
 """Every browser beside Chromium, through real roles: it is what was asked for, it works, and nothing of it is
 left, however it ends."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import aiohttp
@@ -10,12 +10,11 @@ import pytest
 
 from installed import BROWSERS
 from processes import family
-from ranches import DEADLINE, Client, Ranch, Reply, assert_ended, is_open, node_of, open_client, open_ranch
+from ranches import DEADLINE, Client, Ranch, Reply, assert_ended, node_of, working_ranch
 from remuda.base.ids import SessionId
 from remuda.grid.browsers import FAMILIES
 from remuda.keyspace import grid
 from remuda.store import Store
-from remuda.store.census import take_census
 from waiting import eventually
 
 OTHERS = [
@@ -36,26 +35,8 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def ranch() -> Iterator[Ranch]:
-    with open_ranch() as ranch:
-        ranch.run("gateway", "manager", "orchestrator")
+    with working_ranch(["gateway", "manager", "orchestrator"]) as ranch:
         yield ranch
-        ranch.stop()
-        assert ranch.processes() == [], "something outlives the roles"
-        assert list(ranch.temporary.iterdir()) == []
-
-
-@pytest.fixture
-async def store(ranch: Ranch) -> AsyncIterator[Store]:
-    async with Store(ranch.redis_url) as store:
-        await eventually(lambda: is_open(store), DEADLINE)
-        yield store
-        assert await take_census(store) == []
-
-
-@pytest.fixture
-async def client(store: Store) -> AsyncIterator[Client]:
-    async with open_client(store) as client:
-        yield client
 
 
 async def test_exactly_the_usable_browsers_are_offered(store: Store, ranch: Ranch) -> None:
