@@ -2,14 +2,14 @@
 
 A request's way: `client` cuts it out of the byte stream, `head` and `body` say whether it is valid and where
 it ends, `exchange` asks the owner's router and carries it out, `rewrite` makes the heads that go on,
-`upstream` reads the answer, and `tunnel` takes over after an upgrade. `handshake` offers a WebSocket to one
-upstream after the other; `farewell` ends those that are left.
+`upstream` reads the answer, `answering` brings it back, and `tunnel` takes over after an upgrade. `handshake`
+offers a WebSocket to one upstream after the other; `farewell` ends those that are left.
 """
 
 from remuda.fleet.relay.address import Address
+from remuda.fleet.relay.answering import CLIENT_LEFT
 from remuda.fleet.relay.ask import ask
 from remuda.fleet.relay.errors import BodyTooLarge, HeadTooLarge, MalformedRequest, RequestTimeout
-from remuda.fleet.relay.exchange import CLIENT_LEFT
 from remuda.fleet.relay.head import Request
 from remuda.fleet.relay.plan import (
     Answer,

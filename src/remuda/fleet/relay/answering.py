@@ -1,0 +1,170 @@
+"""What a client gets for its request: an upstream's answer as it comes, or one that is made here.
+
+Whatever it is, it is told of exactly once, and nothing of the request is left behind.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from remuda.base.errors import Broken, RemudaError, UpstreamUnavailable
+from remuda.fleet.relay.body import Body
+from remuda.fleet.relay.head import UNTIL_CLOSE, Request, Response
+from remuda.fleet.relay.plan import Answer, Caller
+from remuda.fleet.relay.rewrite import homeward, render
+from remuda.fleet.relay.tunnel import Tunnel
+from remuda.fleet.relay.upstream import Upstream
+
+if TYPE_CHECKING:
+    from remuda.fleet.relay.client import Client
+
+log = logging.getLogger(__name__)
+
+CLIENT_LEFT = 499
+
+
+class Answering:
+    """A request's way back to its client. Whoever answers it, and how, is not decided here."""
+
+    # Defaults on the class instead of slots: most requests change few of them, and setting all of them
+    # for each would take 0.4 µs.
+    # What is still to come of the request's body; None once all of it is here.
+    body: Body | None = None
+    upstream: Upstream | None = None
+    _caller: Caller | None = None
+    _task: asyncio.Task[None] | None = None
+    _bytes_out = 0
+    _status = 0
+    _keep_alive = False
+    _is_over = False
+
+    def __init__(self, client: "Client", request: Request, bytes_in: int) -> None:
+        self.request = request
+        self._client = client
+        self._relay = client.relay
+        self._bytes_in = bytes_in
+
+    # What the upstream connection calls.
+
+    def respond(self, response: Response, body: bytes) -> None:
+        """Pass the answer's head on, and what is there of its body."""
+        self._status = response.status
+        keep_alive = self._keep_alive = self._can_keep_alive() and response.length != UNTIL_CLOSE
+        # Frames cost more than what they do: this one is saved for nearly every answer.
+        is_plain = keep_alive and not self.request.head.is_http_10
+        data = (response.head if is_plain else homeward(response, self.request, keep_alive=keep_alive)) + body
+        self._bytes_out += len(data)
+        self._client.transport.write(data)
+
+    def respond_more(self, data: bytes) -> None:
+        """Pass on more of the answer, or a 1xx before it."""
+        self._bytes_out += len(data)
+        self._client.transport.write(data)
+
+    def responded(self) -> None:
+        """The answer is complete."""
+        self.upstream = None
+        self._is_over = True
+        self._relay.observer.request_finished(self.request, self._status, self._bytes_in, self._bytes_out)
+        self._client.release(keep_alive=self._keep_alive)
+
+    def upgraded(self, response: Response, rest: bytes) -> None:
+        """The upstream speaks WebSocket from here on."""
+        assert self.upstream is not None
+        upstream, self.upstream = self.upstream.transport, None
+        self.respond_more(homeward(response, self.request, keep_alive=True))
+        # Not self._tell: the tunnel would keep the exchange and all it holds in memory.
+        finished = partial(
+            self._relay.observer.request_finished, self.request, 101, self._bytes_in, self._bytes_out
+        )
+        caller, self._caller = self._caller, None
+        on_closed = finished if caller is None else partial(_call_both, finished, caller.ended)
+        tunnel = Tunnel(self._relay, self.request, on_closed)
+        early = self._client.become(tunnel, upstream)
+        if rest:
+            self._client.transport.write(rest)
+        if early:
+            upstream.write(early)
+        tunnel.count(len(early), len(rest))
+
+    # The end.
+
+    def leave(self) -> None:
+        """The client is gone, and nobody waits for the answer."""
+        if not self._is_over:
+            self._stop()
+            self._tell(CLIENT_LEFT)
+
+    def fail(self, error: Exception) -> None:
+        """Answer with the error, in the owner's words."""
+        if self._is_over:
+            return
+        if not isinstance(error, RemudaError):
+            log.error("request failed", exc_info=error)
+            error = Broken()
+        if self._status:
+            self._break_off()
+            return
+        self.answer(self._relay.answer_for(self.request, error))
+
+    def _break_off(self) -> None:
+        """It is too late for another status."""
+        self._stop()
+        self._tell(UpstreamUnavailable.status)
+        self._client.reset()
+
+    def answer(self, answer: Answer) -> None:
+        """Answer from here."""
+        keep_alive = self._can_keep_alive()
+        self.respond_more(render(answer, self.request, keep_alive=keep_alive))
+        self._stop()
+        self._tell(answer.status)
+        self._client.release(keep_alive=keep_alive)
+
+    def _can_keep_alive(self) -> bool:
+        # With a body still to come the client may or may not send it (RFC 9110 10.1.1); nobody could tell
+        # its bytes from the next request.
+        return self.request.head.keep_alive and self.body is None and not self._relay.is_draining
+
+    def _stop(self) -> None:
+        upstream, self.upstream = self.upstream, None
+        if upstream is not None:
+            upstream.drop()
+        task, self._task = self._task, None
+        if task is not None and task is not asyncio.current_task():
+            task.cancel()
+
+    def _tell(self, status: int) -> None:
+        self._is_over = True
+        self._relay.observer.request_finished(self.request, status, self._bytes_in, self._bytes_out)
+        self.end_call()
+
+    def end_call(self) -> None:
+        """Tell who had a WebSocket opened, if anybody, that it is over."""
+        caller, self._caller = self._caller, None
+        if caller is not None:
+            caller.ended()
+
+    def _spawn(self, work: Coroutine[Any, Any, None], *also: Awaitable[Any]) -> None:
+        self._task = asyncio.create_task(self._guard(work), name=f"relay {self.request.target[:80]}")
+        # A client may leave before the task has begun, and Python complains of what is never begun.
+        self._task.add_done_callback(partial(_close, (work, *also)))
+
+    async def _guard(self, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except Exception as error:
+            self.fail(error)
+
+
+def _close(works: Iterable[Awaitable[Any]], _: asyncio.Task[None]) -> None:
+    for work in works:
+        if isinstance(work, Coroutine):
+            work.close()
+
+
+def _call_both(first: Callable[[], None], second: Callable[[], None]) -> None:
+    first()
+    second()
