@@ -1,6 +1,7 @@
 """A stock Selenium client takes a browser from the herd and drives a page."""
 
 import asyncio
+import json
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -49,6 +50,23 @@ def test_a_stock_client_drives_a_page(herd: Herd, prefix: str) -> None:
 
         assert driver.title == "Clicked"
         assert driver.capabilities["browserName"] == "chrome"
+
+
+def test_what_a_client_calls_its_session_is_handed_back_as_by_selenium_grid(herd: Herd) -> None:
+    options = webdriver.ChromeOptions()
+    options.set_capability("se:name", "pay by card")
+    options.set_capability("se:ticket", 17)
+    driver = webdriver.Remote(herd.url, options=options)
+    try:
+        told = driver.capabilities
+        _, listed, _ = herd.request("GET", "/graphql?query={sessionsInfo{sessions{capabilities}}}")
+    finally:
+        driver.quit()
+
+    assert (told["se:name"], told["se:ticket"]) == ("pay by card", 17)
+    assert "se:remoteUrl" not in told
+    (session,) = listed["data"]["sessionsInfo"]["sessions"]
+    assert json.loads(session["capabilities"])["se:name"] == "pay by card"
 
 
 def test_the_snippet_of_the_readme_works_as_it_stands(herd: Herd, tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ async def test_a_redis_that_is_away_is_an_error_that_clients_understand(server: 
         assert "Redis" in reply.message
         server.start()
         await eventually(lambda: store.is_connected)
-        assert (await client.ask()).message.endswith("on offer: nothing")
+        assert (await client.ask()).message.endswith("no orchestrator is in service")
 
 
 async def test_those_who_wait_outlast_a_redis_that_goes_away(server: servers.Server) -> None:

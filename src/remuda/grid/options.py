@@ -76,7 +76,7 @@ class Options:
 
 def read_options(wanted: Capabilities) -> Options:
     """The options of a capability set; InvalidArgument says which of them cannot be used."""
-    labels = _selenium_labels(wanted)
+    labels = _read_selenium_labels(wanted)
     idle = None
     for dialect, given in _spoken(wanted):
         where = dialect.capability
@@ -112,14 +112,20 @@ def _spoken(wanted: Capabilities) -> Iterator[tuple[Dialect, Mapping[str, Any]]]
         yield dialect, given
 
 
-def _selenium_labels(wanted: Capabilities) -> Labels:
-    ours = {name[3:]: value for name, value in wanted.items() if name.startswith("se:")}
+def selenium_labels(wanted: Capabilities) -> Capabilities:
+    """The `se:` capabilities that are labels, as they were written: Selenium Grid hands those back."""
     # Whatever is no plain value was not meant to be read by people.
-    plain = {
+    return {
         name: value
-        for name, value in ours.items()
-        if name not in _SELENIUM_OWN and isinstance(value, str | int | float)
+        for name, value in wanted.items()
+        if name.startswith("se:")
+        and name.removeprefix("se:") not in _SELENIUM_OWN
+        and isinstance(value, str | int | float)
     }
+
+
+def _read_selenium_labels(wanted: Capabilities) -> Labels:
+    plain = {name.removeprefix("se:"): value for name, value in selenium_labels(wanted).items()}
     return read_labels(plain, "the 'se:' capabilities")
 
 

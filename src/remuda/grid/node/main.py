@@ -75,7 +75,7 @@ def _say(control: socket.socket, what: bytes) -> None:
 def _heed_signals(node: Node, leave: asyncio.Event) -> None:
     def ask_to_leave() -> None:
         leave.set()
-        node.end(Ending("TERM", "The herd is shutting down"))
+        node.end(Ending("TERM", "Its node was told to shut down"))
 
     loop = asyncio.get_running_loop()
     for signum in (signal.SIGTERM, signal.SIGINT):

@@ -23,7 +23,7 @@ from remuda.grid.node.idle import Idleness
 from remuda.grid.node.labelling import Labelling
 from remuda.grid.node.payload import driver_request
 from remuda.grid.node.recording import Recorder, Recording
-from remuda.grid.options import Options, read_options
+from remuda.grid.options import Options, read_options, selenium_labels
 from remuda.grid.sessions import Sessions, node_beat, session_bell
 from remuda.grid.slots import Slots
 from remuda.grid.timeouts import timeouts
@@ -170,7 +170,7 @@ class Node:
             )
         self._devtools = _debugger_address(actual)
         self._browser_pid = self._driver.browser_pid(actual)
-        await self._listen(inner_id, actual)
+        await self._listen(inner_id, {**actual, **selenium_labels(wanted)})
 
     def _heed(self, options: Options) -> None:
         self._patience = options.idle
