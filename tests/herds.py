@@ -7,6 +7,7 @@ import queue
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import uuid
@@ -130,3 +131,14 @@ def running_herd(data: Path, *args: str, environ: Mapping[str, str] | None = Non
         herd.stop()
     finally:
         herd.kill_everything()
+
+
+@contextmanager
+def new_herd(*args: str, environ: Mapping[str, str] | None = None) -> Iterator[Herd]:
+    """A herd whose data go with it."""
+    # Not pytest's directory: a socket's path has to be short.
+    with (
+        tempfile.TemporaryDirectory(prefix="herd-") as directory,
+        running_herd(Path(directory) / "data", *args, environ=environ) as herd,
+    ):
+        yield herd

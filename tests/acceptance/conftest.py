@@ -1,13 +1,11 @@
 """A herd that the acceptance tests of one process share, and the census at its end."""
 
 import asyncio
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from herds import Herd, running_herd
+from herds import Herd, new_herd
 from remuda.store import Store
 from remuda.store.census import Stranger, take_census
 
@@ -18,11 +16,7 @@ PATIENT = {"REMUDA_PLAYWRIGHT_WAIT": "120"}
 @pytest.fixture(scope="session")
 def herd() -> Iterator[Herd]:
     """A whole herd with two slots. When the tests are through, its Redis holds only what is declared."""
-    # Not pytest's directory: a socket's path has to be short.
-    with (
-        tempfile.TemporaryDirectory(prefix="herd-") as directory,
-        running_herd(Path(directory) / "data", "--slots", "2", environ=PATIENT) as herd,
-    ):
+    with new_herd("--slots", "2", environ=PATIENT) as herd:
         yield herd
         assert asyncio.run(_census(herd)) == []
 

@@ -1,17 +1,15 @@
 """A crowd at the front door: many more clients than slots, and everybody gets a turn."""
 
 import asyncio
-import tempfile
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from pathlib import Path
 
 import psutil
 import pytest
 from selenium import webdriver
 
-from herds import Herd, running_herd
+from herds import Herd, new_herd
 from installed import BROWSERS
 from processes import is_alive
 from remuda.keyspace import grid, metrics
@@ -21,6 +19,7 @@ from waiting import eventually
 
 CLIENTS = 50
 SLOTS = 4
+COUNT_EVERY = 0.05
 # The lightest that there is: fifty starts of a whole Chromium would keep two cores busy for half a minute.
 BROWSER = "chrome-headless-shell" if "chrome-headless-shell" in BROWSERS else "chrome"
 PAGE = "data:text/html,<title>{}</title>"
@@ -28,10 +27,7 @@ PAGE = "data:text/html,<title>{}</title>"
 
 @pytest.fixture
 def herd() -> Iterator[Herd]:
-    with (
-        tempfile.TemporaryDirectory(prefix="herd-") as directory,
-        running_herd(Path(directory) / "data", "--slots", str(SLOTS)) as herd,
-    ):
+    with new_herd("--slots", str(SLOTS)) as herd:
         yield herd
 
 
@@ -75,6 +71,8 @@ async def test_fifty_clients_share_four_slots(herd: Herd, store: Store) -> None:
 async def keep_counting(herd: Herd, counts: list[int]) -> None:
     while True:
         counts.append(await asyncio.to_thread(count_browsers, herd))
+        # Without a pause, the search would take a processor from the browsers.
+        await asyncio.sleep(COUNT_EVERY)
 
 
 def count_browsers(herd: Herd) -> int:

@@ -10,7 +10,7 @@ import psutil
 import pytest
 from playwright.async_api import Browser, Playwright, async_playwright
 
-from herds import DEADLINE, Herd, running_herd
+from herds import DEADLINE, Herd, new_herd, running_herd
 from remuda.base.ids import new_id
 from remuda.fleet.line import Lines
 from remuda.store import Store
@@ -19,17 +19,9 @@ from workers import browser_process, driver_process, entries, is_forgotten, only
 
 
 @pytest.fixture
-def tmp_path() -> Iterator[Path]:
-    """A short one, unlike pytest's: it holds a socket."""
-    with tempfile.TemporaryDirectory(prefix="herd-") as directory:
-        yield Path(directory)
-
-
-@pytest.fixture
-def herd(tmp_path: Path) -> Iterator[Herd]:
+def herd() -> Iterator[Herd]:
     """A herd whose Chromium worker starts without being asked."""
-    beats = {"HEARTBEAT_INTERVAL": "1"}
-    with running_herd(tmp_path / "data", "--slots", "1", "--eager", "chromium", environ=beats) as herd:
+    with new_herd("--slots", "1", "--eager", "chromium", environ={"HEARTBEAT_INTERVAL": "1"}) as herd:
         yield herd
 
 
@@ -67,8 +59,8 @@ async def client(store: Store) -> AsyncIterator[Browser]:
         yield await playwright.chromium.connect((await only_entry(store))["wsEndpoint"])
 
 
-async def test_a_browsers_workers_start_when_its_first_client_waits(tmp_path: Path) -> None:
-    with running_herd(tmp_path / "data", "--workers", "2") as herd:
+async def test_a_browsers_workers_start_when_its_first_client_waits(short_path: Path) -> None:
+    with running_herd(short_path / "data", "--workers", "2") as herd:
         async with Store(herd.redis_url) as store:
             assert workers_of(herd) == []
 
@@ -185,11 +177,11 @@ async def test_nothing_of_a_worker_survives_when_the_herd_is_killed(herd: Herd, 
 
 
 async def test_a_herd_that_stops_takes_its_workers_out_of_a_redis_that_stays(
-    tmp_path: Path, redis_url: str
+    short_path: Path, redis_url: str
 ) -> None:
     async with Store(redis_url) as store:
         await store.send("FLUSHALL")
-        with running_herd(tmp_path / "data", "--redis", redis_url, "--eager", "chromium") as herd:
+        with running_herd(short_path / "data", "--redis", redis_url, "--eager", "chromium") as herd:
             await registered(store)
 
             assert herd.stop() == 0
@@ -197,8 +189,8 @@ async def test_a_herd_that_stops_takes_its_workers_out_of_a_redis_that_stays(
         assert await is_forgotten(store)
 
 
-def test_an_eager_browser_that_is_not_here_is_one_clear_line(tmp_path: Path) -> None:
-    herd = Herd(tmp_path / "data", "--eager", "webkit")
+def test_an_eager_browser_that_is_not_here_is_one_clear_line(short_path: Path) -> None:
+    herd = Herd(short_path / "data", "--eager", "webkit")
 
     assert herd.process.wait(DEADLINE) == 1
     assert herd.log() == "remuda: Playwright finds no webkit here: see `remuda doctor`\n"
