@@ -7,7 +7,6 @@ from typing import Any
 from remuda.base.errors import DriverTimeout, DriverUnavailable, Refused, RemudaError, Unavailable
 from remuda.base.ids import NodeId, SessionId
 from remuda.base.log import get_logger
-from remuda.fleet.bell import wait_for
 from remuda.fleet.liveness import Heart
 from remuda.fleet.relay import Address
 from remuda.fleet.tracing import Span, get_tracer
@@ -16,23 +15,22 @@ from remuda.grid.capabilities import Capabilities, Offer, first_match
 from remuda.grid.model import State
 from remuda.grid.node.commands import Commands
 from remuda.grid.node.driver import Driver
-from remuda.grid.node.ending import Ending, Fate, browser_ending, driver_ending
+from remuda.grid.node.ending import Ending, Fate
 from remuda.grid.node.events import Events
 from remuda.grid.node.files import Files
 from remuda.grid.node.idle import Idleness
 from remuda.grid.node.labelling import Labelling
 from remuda.grid.node.payload import driver_request
 from remuda.grid.node.recording import Recorder, Recording
+from remuda.grid.node.watch import Watch
 from remuda.grid.options import Options, read_options, selenium_labels
-from remuda.grid.sessions import Sessions, node_beat, session_bell
+from remuda.grid.sessions import Sessions, node_beat
 from remuda.grid.slots import Slots
 from remuda.grid.timeouts import timeouts
 from remuda.store import Store
 
 log = get_logger(__name__)
 tracer = get_tracer("node")
-
-LOOK_EVERY = 1.0
 
 
 class Node:
@@ -125,12 +123,7 @@ class Node:
             trace = await self._sessions.trace(session)
             with tracer.span("start node", trace, attributes=self._traits()) as span:
                 await self._open(span)
-            watchers += [
-                asyncio.create_task(self._watch_idleness(), name="watch idleness"),
-                asyncio.create_task(self._watch_driver(), name="watch driver"),
-                asyncio.create_task(self._watch_browser(), name="watch browser"),
-                asyncio.create_task(self._watch_state(), name="watch state"),
-            ]
+            watchers.append(asyncio.create_task(self._watch().run(), name="watch session"))
             with tracer.span("session", trace, attributes=self._traits()) as span:
                 ending = await self._fate.decided()
                 if ending.is_fault:
@@ -143,6 +136,17 @@ class Node:
             for task in (beat, *watchers):
                 task.cancel()
             await self._close(self._fate.ending or Ending("TERM", is_fault=True))
+
+    def _watch(self) -> Watch:
+        return Watch(
+            self._store,
+            self._session,
+            self._fate,
+            driver=self._driver,
+            browser_pid=self._browser_pid,
+            idleness=self._idleness,
+            patience=self._patience,
+        )
 
     def _traits(self) -> dict[str, str | bool]:
         return {
@@ -260,48 +264,6 @@ class Node:
         if ending.is_fault and ending.code != "TERM":
             await self._sessions.log(self._session, "TERM", **ending.meta)
         await self._sessions.log(self._session, "HALT")
-
-    # What can end a session
-
-    async def _watch_idleness(self) -> None:
-        seen_at = self._idleness.seen_at
-        while True:
-            await asyncio.sleep(LOOK_EVERY)
-            try:
-                setting = (await self._timeouts.read())["sessionTermination"]
-                if seen_at != self._idleness.seen_at:
-                    seen_at = self._idleness.seen_at
-                    await self._sessions.note_seen(self._session, seen_at)
-            except Unavailable:
-                continue
-            limit = setting if self._patience is None else self._patience
-            if self._idleness.seconds() > limit:
-                self.end(Ending("STIMEOUT", f"No command came for {limit:g} s"))
-                return
-
-    async def _watch_driver(self) -> None:
-        status = await self._driver.ended()
-        self.end(driver_ending(status, self._driver.tail()))
-
-    async def _watch_browser(self) -> None:
-        if self._browser_pid is None:
-            return
-        status = await self._driver.browser_ended(self._browser_pid)
-        # It also ends when its client closes the session or the last window, and then that is the reason.
-        async with self._fate.closing:
-            self.end(browser_ending(status))
-
-    async def _watch_state(self) -> None:
-        """Notices when somebody else has ended the session, such as a manager whose client left."""
-
-        async def is_over() -> bool | None:
-            try:
-                return await self._sessions.state(self._session) in (State.TERMINATED, None) or None
-            except Unavailable:
-                return None
-
-        await wait_for(self._store, session_bell(self._session), is_over, timeout=None, look_every=10.0)
-        self.end(Ending())
 
 
 def _debugger_address(actual: dict[str, Any]) -> Address | None:

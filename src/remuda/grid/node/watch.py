@@ -1,0 +1,92 @@
+"""What ends a session though its client does not ask for it: silence, the death of its driver or browser, and
+whoever else has ended it."""
+
+import asyncio
+
+from remuda.base.errors import Unavailable
+from remuda.base.ids import SessionId
+from remuda.fleet.bell import wait_for
+from remuda.grid.model import State
+from remuda.grid.node.driver import Driver
+from remuda.grid.node.ending import Ending, Fate, browser_ending, driver_ending
+from remuda.grid.node.idle import Idleness
+from remuda.grid.sessions import Sessions, session_bell
+from remuda.grid.timeouts import timeouts
+from remuda.store import Store
+
+LOOK_EVERY = 1.0
+STATE_LOOK_EVERY = 10.0
+
+
+class Watch:
+    """Looks after one session, and decides its fate when it must end."""
+
+    def __init__(
+        self,
+        store: Store,
+        session: SessionId,
+        fate: Fate,
+        *,
+        driver: Driver,
+        browser_pid: int | None,
+        idleness: Idleness,
+        patience: float | None,
+    ) -> None:
+        self._store = store
+        self._session = session
+        self._fate = fate
+        self._driver = driver
+        self._browser_pid = browser_pid
+        self._idleness = idleness
+        self._patience = patience
+        self._sessions = Sessions(store)
+        self._timeouts = timeouts(store)
+
+    async def run(self) -> None:
+        """Watches everything until it is cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._watch_idleness(), name="watch idleness")
+            group.create_task(self._watch_driver(), name="watch driver")
+            group.create_task(self._watch_browser(), name="watch browser")
+            group.create_task(self._watch_state(), name="watch state")
+
+    async def _watch_idleness(self) -> None:
+        seen_at = self._idleness.seen_at
+        while True:
+            await asyncio.sleep(LOOK_EVERY)
+            try:
+                setting = (await self._timeouts.read())["sessionTermination"]
+                if seen_at != self._idleness.seen_at:
+                    seen_at = self._idleness.seen_at
+                    await self._sessions.note_seen(self._session, seen_at)
+            except Unavailable:
+                continue
+            limit = setting if self._patience is None else self._patience
+            if self._idleness.seconds() > limit:
+                self._fate.decide(Ending("STIMEOUT", f"No command came for {limit:g} s"))
+                return
+
+    async def _watch_driver(self) -> None:
+        status = await self._driver.ended()
+        self._fate.decide(driver_ending(status, self._driver.tail()))
+
+    async def _watch_browser(self) -> None:
+        if self._browser_pid is None:
+            return
+        status = await self._driver.browser_ended(self._browser_pid)
+        # It also ends when its client closes the session or the last window, and then that is the reason.
+        async with self._fate.closing:
+            self._fate.decide(browser_ending(status))
+
+    async def _watch_state(self) -> None:
+        """Notices when somebody else has ended the session, such as a manager whose client left."""
+
+        async def is_over() -> bool | None:
+            try:
+                return await self._sessions.state(self._session) in (State.TERMINATED, None) or None
+            except Unavailable:
+                return None
+
+        bell = session_bell(self._session)
+        await wait_for(self._store, bell, is_over, timeout=None, look_every=STATE_LOOK_EVERY)
+        self._fate.decide(Ending())
