@@ -19,8 +19,9 @@ log = get_logger(__name__)
 
 EXPORT_EVERY = 2.0
 TIMEOUT = 10.0
-LAST_WORDS = 1.0
-"""How long the end of a process may wait for its last spans to be taken."""
+LAST_WORDS = 3.0
+"""How long the end of a process may wait for its last spans to be taken. Not much less: of a short session,
+most of what its node tells are last words, and a busy collector needs its time."""
 LAST_PAUSE = 60.0
 BATCH = 512
 MAX_WAITING = 2048
