@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+from playwright.async_api import Browser, Page, async_playwright
 
 from herds import DEADLINE, REMUDA
 from processes import find_processes
@@ -20,6 +21,8 @@ from remuda.base.processes import die_with_parent
 from remuda.fleet.leftovers import MARK
 from remuda.store import Store
 from waiting import eventually
+
+PAGE = "data:text/html,<title>Pasture</title>"
 
 _HOLDER = """
 import asyncio, json, sys
@@ -199,3 +202,34 @@ async def is_forgotten(store: Store) -> bool:
     """Whether nothing in Redis tells of a worker any more."""
     patterns = ("worker:*", "cluster:*", "remuda:role*")
     return not any([await store.send("KEYS", pattern) for pattern in patterns])
+
+
+@asynccontextmanager
+async def stock_client(endpoint: str, browser: str = "chromium") -> AsyncIterator[tuple[Browser, Page]]:
+    """A stock client with a page open."""
+    async with async_playwright() as playwright:
+        connection = await getattr(playwright, browser).connect(endpoint)
+        page = await connection.new_page()
+        await page.goto(PAGE)
+        yield connection, page
+
+
+async def status_of(store: Store) -> str:
+    return (await only_entry(store))["status"]
+
+
+async def is_draining(store: Store) -> bool:
+    return await status_of(store) == "draining"
+
+
+async def has_beaten_since(store: Store, entry: dict[str, str]) -> bool:
+    """Whether the worker has beaten since its fields were these."""
+    return int((await only_entry(store))["lastHeartbeat"]) > int(entry["lastHeartbeat"])
+
+
+async def finishes(worker: RunningWorker, store: Store) -> None:
+    """The worker ends in good order, and nothing is left of it."""
+    directory = worker.directory
+    assert await worker.ends() == 0, worker.log.read_text()
+    assert await is_forgotten(store)
+    assert not directory.exists()
