@@ -7,7 +7,6 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 
 from remuda.fleet.leftovers import MARK, clear_orphans, holder_name
@@ -39,7 +38,11 @@ def zombie_pid() -> Iterator[int]:
 
 def sleeper(mark: str) -> subprocess.Popen[bytes]:
     """A process that carries a node's name, and waits."""
-    return subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, env={MARK: mark})
+    command = [sys.executable, "-c", "input(1)"]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={MARK: mark})
+    assert process.stdout is not None
+    process.stdout.read(1)  # By now it can be seen whose it is.
+    return process
 
 
 def test_a_holders_name_tells_its_process_and_is_used_once() -> None:
@@ -66,7 +69,7 @@ def test_a_node_whose_pid_another_process_has_now_is_no_more(temporary: Path) ->
     with sleeper(name) as orphan:
         clear_orphans()
 
-        assert not psutil.pid_exists(orphan.pid)
+        orphan.wait(10)  # By itself it would never end.
     assert list(temporary.iterdir()) == []
 
 
@@ -95,6 +98,6 @@ def test_the_processes_of_a_node_that_is_no_more_are_killed_and_no_others(dead_p
     with sleeper(f"remuda-{dead_pid}-5c2e-0a1b") as orphan, sleeper(holder_name()) as kept:
         clear_orphans()
 
-        assert not psutil.pid_exists(orphan.pid)
+        orphan.wait(10)  # By itself it would never end.
         assert kept.poll() is None
         kept.kill()
