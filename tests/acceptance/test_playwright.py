@@ -13,6 +13,9 @@ from playwright.async_api import Playwright, async_playwright
 from herds import DEADLINE, Herd
 from readme import snippet_with
 
+# In one process, so that only one herd has to start a browser of each kind for them.
+pytestmark = pytest.mark.xdist_group("acceptance playwright")
+
 NODE = Path(__file__).parent / "node"
 # Generous: the first client of a browser waits for it to start, and the machine may be busy.
 PATIENCE = 2 * DEADLINE

@@ -194,13 +194,5 @@ class Grid(RuleBasedStateMachine):
 
 def test_after_any_interleaving_every_slot_is_in_exactly_one_place(redis_url: str) -> None:
     Grid.redis_url = redis_url
-    run_state_machine_as_test(
-        Grid,
-        settings=settings(
-            max_examples=40,
-            stateful_step_count=25,
-            deadline=None,
-            suppress_health_check=list(HealthCheck),
-            database=None,
-        ),
-    )
+    steps = settings(max_examples=40, stateful_step_count=25, suppress_health_check=list(HealthCheck))
+    run_state_machine_as_test(Grid, settings=steps)

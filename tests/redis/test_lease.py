@@ -133,6 +133,16 @@ async def test_a_block_whose_lease_is_stolen_is_cancelled(store: Store) -> None:
 
 
 async def test_cancelling_a_block_is_no_loss_and_gives_the_lease_back(store: Store) -> None:
+    task = await holding(store)
+    task.cancel()
+
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert await store.get(KEY) is None
+
+
+async def holding(store: Store) -> "asyncio.Task[None]":
+    """Somebody who holds the lease for ever."""
     entered = asyncio.Event()
 
     async def work() -> None:
@@ -142,11 +152,7 @@ async def test_cancelling_a_block_is_no_loss_and_gives_the_lease_back(store: Sto
 
     task = asyncio.create_task(work())
     await entered.wait()
-    task.cancel()
-
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    assert await store.get(KEY) is None
+    return task
 
 
 async def test_while_redis_is_away_the_block_ends_before_the_lease_does(server: Server) -> None:
@@ -174,15 +180,7 @@ async def test_while_redis_is_away_the_block_ends_before_the_lease_does(server: 
 
 async def test_cancelling_a_block_while_redis_is_away_stays_a_cancellation(server: Server) -> None:
     async with Store(server.url, timeout=0.2) as store:
-        entered = asyncio.Event()
-
-        async def work() -> None:
-            async with lease_of(store, "me").held():
-                entered.set()
-                await asyncio.Event().wait()
-
-        task = asyncio.create_task(work())
-        await entered.wait()
+        task = await holding(store)
         server.kill()
         await eventually(lambda: not store.is_connected)
         task.cancel()

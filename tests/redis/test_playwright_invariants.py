@@ -221,13 +221,5 @@ class Book(RuleBasedStateMachine):
 
 def test_after_any_interleaving_the_counters_tell_the_truth(redis_url: str) -> None:
     Book.redis_url = redis_url
-    run_state_machine_as_test(
-        Book,
-        settings=settings(
-            max_examples=60,
-            stateful_step_count=40,
-            deadline=None,
-            suppress_health_check=list(HealthCheck),
-            database=None,
-        ),
-    )
+    steps = settings(max_examples=60, stateful_step_count=40, suppress_health_check=list(HealthCheck))
+    run_state_machine_as_test(Book, settings=steps)
