@@ -171,6 +171,7 @@ def test_a_version_is_the_offered_one_or_whole_parts_of_its_beginning(
         ({"platformName": "any"}, True),
         ({"platformName": "ANY"}, True),
         ({"platformName": ""}, True),
+        ({"platformName": "Unix"}, True),  # The family, as Selenium has it.
         ({"platformName": "windows"}, False),
         ({"browserName": "chrome", "platformName": "mac"}, False),
         ({"browserName": "chrome", "browserVersion": "80"}, False),

@@ -35,6 +35,8 @@ ANY = "any"
 _ANY_VERSION = ("", ANY, "stable", "latest")
 # Clients name Chromium either way; its driver calls itself chrome.
 _ALIASES = {"chromium": "chrome"}
+# As Selenium has it.
+_PLATFORM_FAMILIES = {"linux": "unix"}
 _VERSION = re.compile(r"\d+(\.\d+)*")
 _DOWNLOADS = "se:downloadsEnabled"
 MAX_SETS = 100
@@ -126,11 +128,11 @@ def _merge(always: Capabilities, first: Capabilities) -> Capabilities:
 
 def is_match(wanted: Capabilities, offer: Offer) -> bool:
     """Whether the offer satisfies one capability set."""
-    wish = _wish(wanted)
+    wish, platform = _wish(wanted), offer.platform.lower()
     return (
         wish.browser in (ANY, offer.browser.lower())
         and _is_version(wish.version, offer.version)
-        and wish.platform in (ANY, offer.platform.lower())
+        and wish.platform in (ANY, platform, _PLATFORM_FAMILIES.get(platform))
         and (not wish.downloads or keeps_downloads(offer.browser))
     )
 
