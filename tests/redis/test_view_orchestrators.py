@@ -1,5 +1,6 @@
 """Orchestrators and their slots as the view shows them."""
 
+from remuda.grid.capabilities import Offer
 from remuda.grid.manager import Manager
 from remuda.grid.view import Browser, SlotState, SlotView, live_managers, orchestrators
 from remuda.keyspace import grid
@@ -18,6 +19,14 @@ async def test_an_orchestrator_shows_what_it_can_start(store: Store) -> None:
         ]
         assert (shown.available, shown.reclaimed, shown.held) == (3, 0, 0)
         assert (shown.backlog, shown.pending) == (0, 0)
+
+
+async def test_browsers_stand_in_the_order_of_their_names(store: Store) -> None:
+    names = ["chrome", "chrome-headless-shell", "firefox", "MiniBrowser"]
+    async with running(orchestrator(store, "ranch", *(Offer(name, "1.0", "linux") for name in names))):
+        (shown,) = await orchestrators(store)
+
+        assert [browser.name for browser in shown.browsers] == names
 
 
 async def test_each_slot_is_available_reclaimed_or_held_by_a_session(store: Store) -> None:

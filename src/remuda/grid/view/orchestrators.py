@@ -52,7 +52,7 @@ def _orchestrator(each: str, replies: list[Any]) -> OrchestratorView:
         draining=bool(draining),
         platform=platform or "",
         machine=_machine(*machine, platform=platform),
-        browsers=[_browser(entry, platform or "") for entry in sorted(browsers, key=str.lower)],
+        browsers=sorted((_browser(entry, platform or "") for entry in browsers), key=_by_name),
         slots=views,
         available=states.count(SlotState.AVAILABLE),
         reclaimed=states.count(SlotState.RECLAIMED),
@@ -70,6 +70,10 @@ def _machine(arch: str | None, name: str | None, version: str | None, *, platfor
 def _browser(entry: str, platform: str) -> Browser:
     name, _, version = entry.partition("::")
     return Browser(name, version, platform)
+
+
+def _by_name(browser: Browser) -> tuple[str, str]:
+    return browser.name.lower(), browser.version
 
 
 def _slot(slot: str, free: dict[str, SlotState], holders: dict[str, str]) -> SlotView:
