@@ -136,6 +136,8 @@ class Commands:
     async def _delete_session(self, _request: Request, _body: bytes) -> Answer:
         async with self._fate.closing:
             try:
+                if self._recorder is not None:
+                    await self._recorder.leave_screen()
                 return await self._ask_driver("DELETE", self._inner)
             except DriverUnavailable:
                 return answer_value(None)  # The client wants it gone, and gone it is.

@@ -55,6 +55,7 @@ class Recorder:
         self._encoder: Encoder | None = None
         self._source: Source | None = None
         self._task: asyncio.Task[None] | None = None
+        self._stopping: asyncio.Task[None] | None = None
         self._ended_at: float | None = None
         self.url = ""
         """Where its files are, from the front door's root."""
@@ -190,8 +191,20 @@ class Recorder:
 
     # At its end
 
+    async def leave_screen(self) -> None:
+        """Completes the video of a screen, which the browser is about to leave black: what people look for is
+        the last picture. A screencast ends with that anyway."""
+        if isinstance(self._source, Grab):
+            await self.stop()
+
     async def stop(self) -> None:
         """Completes the video. While ffmpeg does that, the browser must not be killed: so would it be."""
+        if self._stopping is None:
+            self._stopping = asyncio.create_task(self._stop(), name="complete the video")
+        # Whoever leaves meanwhile is no reason to leave it incomplete.
+        await asyncio.shield(self._stopping)
+
+    async def _stop(self) -> None:
         self._ended_at = clock.monotonic()
         if self._task is None:
             return
