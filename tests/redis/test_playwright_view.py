@@ -68,6 +68,16 @@ async def test_a_worker_that_drains_and_one_that_fell_silent_are_told_apart(stor
     assert [each.status for each in await read_workers(store)] == ["draining", "silent"]
 
 
+async def test_a_worker_that_did_not_answer_is_shown_so_until_it_is_trusted_again(store: Store) -> None:
+    (own,) = await register(store, "w1")
+    await give_back(store, await placed(store), Outcome.FAILED)
+    assert [each.status for each in await read_workers(store)] == ["suspected"]
+
+    await own.beat()
+
+    assert [each.status for each in await read_workers(store)] == ["available"]
+
+
 async def test_a_beat_in_milliseconds_is_understood(store: Store) -> None:
     await register(store, "w1")
     await store.hset(playwright.WORKER(CHROMIUM, "w1"), {"lastHeartbeat": 1_700_000_000_123})
@@ -157,7 +167,8 @@ async def test_the_metrics_tell_what_is_and_what_happened(store: Store) -> None:
     async with two_wait(store):
         seen = parse(await Exporter(store).expose())
 
-    assert value(seen, "remuda_playwright_workers", browser="chromium", status="available") == 2
+    assert value(seen, "remuda_playwright_workers", browser="chromium", status="available") == 1
+    assert value(seen, "remuda_playwright_workers", browser="chromium", status="suspected") == 1
     assert value(seen, "remuda_playwright_workers", browser="chromium", status="draining") == 1
     assert value(seen, "remuda_playwright_workers", browser="webkit", status="silent") == 0
     assert value(seen, "remuda_playwright_connections", browser="chromium") == 1

@@ -18,6 +18,7 @@ _COLOURS = {
     "alive": "green",
     "available": "green",
     "draining": "yellow",
+    "suspected": "red",
     "silent": "red",
 }
 

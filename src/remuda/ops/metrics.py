@@ -217,8 +217,8 @@ FAMILIES = (
         "remuda_playwright_workers",
         Kind.GAUGE,
         ("browser", "status"),
-        "Playwright workers; a silent one is dead or cut off, and not yet forgotten",
-        (playwright.PLAYWRIGHT_WORKERS, playwright.WORKER),
+        "Playwright workers; a suspected one did not answer a gateway, a silent one is dead or cut off",
+        (playwright.PLAYWRIGHT_WORKERS, playwright.WORKER, playwright.PLAYWRIGHT_SUSPECTS),
         samples.workers,
     ),
     Family(

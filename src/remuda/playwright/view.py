@@ -15,6 +15,7 @@ from remuda.keyspace.playwright import (
     ANY_VERSION,
     LIFETIME_CONNECTIONS,
     PLAYWRIGHT_CONNECTIONS,
+    PLAYWRIGHT_SUSPECTS,
     PLAYWRIGHT_VERSIONS,
     PLAYWRIGHT_WORKERS,
     WORKER,
@@ -29,7 +30,9 @@ BATCH = 500
 
 SILENT = "silent"
 """The status of a worker whose key is gone: dead, or cut off from Redis."""
-STATUSES = (*Status, SILENT)
+SUSPECTED = "suspected"
+"""The status of a worker that says it is available, but did not answer a gateway."""
+STATUSES = (*Status, SUSPECTED, SILENT)
 
 LINES = "playwright:"
 """How the names of the lines begin that clients wait in: then come browser and version."""
@@ -86,11 +89,19 @@ async def _some_workers(store: Store, browser: Browser, names: Sequence[str]) ->
     lifetime = store.hmget(LIFETIME_CONNECTIONS(), *fields)
     versions = store.hmget(PLAYWRIGHT_VERSIONS(browser), *names)
     entries = [store.hmget(WORKER(browser, name), "status", "lastHeartbeat") for name in names]
+    suspicions = store.send("ZMSCORE", PLAYWRIGHT_SUSPECTS(browser), *names)
     # A worker is a role, too, of the same id.
     starts = [store.hget(ROLE(name), "startedAt") for name in names]
     views = []
-    for name, now, ever, version, entry, start in zip(
-        names, await active, await lifetime, await versions, entries, starts, strict=True
+    for name, now, ever, version, entry, suspected_until, start in zip(
+        names,
+        await active,
+        await lifetime,
+        await versions,
+        entries,
+        await suspicions,
+        starts,
+        strict=True,
     ):
         status, beat = await entry
         views.append(
@@ -98,7 +109,7 @@ async def _some_workers(store: Store, browser: Browser, names: Sequence[str]) ->
                 id=name,
                 browser=browser,
                 version=_shown(version),
-                status=status or SILENT,
+                status=_status(status, suspected_until),
                 active=int(now or 0),
                 lifetime=int(ever or 0),
                 started_at=await start,
@@ -106,6 +117,12 @@ async def _some_workers(store: Store, browser: Browser, names: Sequence[str]) ->
             )
         )
     return views
+
+
+def _status(own: str | None, suspected_until: float | None) -> str:
+    """What it says of itself, unless others know better."""
+    is_suspected = suspected_until is not None and suspected_until > clock.now()
+    return SUSPECTED if own == Status.AVAILABLE and is_suspected else own or SILENT
 
 
 async def read_connections(store: Store, *, limit: int = 1000) -> list[ConnectionView]:
