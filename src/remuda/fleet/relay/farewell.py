@@ -17,6 +17,7 @@ GOING_AWAY = b"\x88\x02" + (1001).to_bytes(2, "big")
 REST = 0.2
 """Without a byte for so long, a tunnel is at rest."""
 LOOKS = 5
+READS = 3
 
 
 async def say_goodbye(tunnels: Collection[Tunnel]) -> None:
@@ -30,6 +31,9 @@ async def say_goodbye(tunnels: Collection[Tunnel]) -> None:
         for tunnel in left:
             tunnel.tell()  # Its count begins anew.
         await asyncio.sleep(REST)
+        # Time passes also while this process is kept from reading: what has come meanwhile is read first.
+        for _ in range(READS):
+            await asyncio.sleep(0)
         resting = {tunnel for tunnel in left if _is_at_rest(tunnel)}
         for tunnel in resting:
             tunnel.client.write(GOING_AWAY)
