@@ -239,7 +239,7 @@ async def test_a_real_session_is_seen_through_the_front_door(herd: Herd, page: P
     try:
         await page.sees("a session of flesh and blood", at="#sessions")
         await page.sees("alive", at="#sessions")
-        await page.sees("gateway", at=".compact")
+        await page.sees("gateway", at="#roles")
     finally:
         await asyncio.to_thread(client.quit)
     assert await page.complaints() == []

@@ -37,7 +37,7 @@ export function Orchestrators({ orchestrators }) {
 
 export function Roles({ roles, now }) {
   return html`
-    <section class="card">
+    <section class="card" id="roles">
       <h2>Roles</h2>
       ${roles.length === 0 && html`<p class="quiet">None has announced itself yet.</p>`}
       ${roles.length > 0 &&
