@@ -9,7 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from remuda.fleet.leftovers import MARK, clear_orphans, holder_name
+from remuda.fleet import leftovers
+from remuda.fleet.leftovers import clear_orphans, holder_name
+
+MARK = "REMUDA_TEST_HOLDER"
+
+
+@pytest.fixture(autouse=True)
+def _own_mark(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mark that no herd on this machine looks for, which would clear up before the test does."""
+    monkeypatch.setattr(leftovers, "MARK", MARK)
 
 
 @pytest.fixture
