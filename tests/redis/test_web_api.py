@@ -40,8 +40,8 @@ async def prepare(store: Store) -> SessionId:
 async def test_an_answer_is_exactly_what_its_route_declares(store: Store, route: Route) -> None:
     async with running(orchestrator(store, slots=4)), visiting(store) as client:
         session = await prepare(store)
-        path = route.path.replace("{session}", session).replace("{name}", f"{session}.mp4")
-        async with client.request(route.method, path) as response:
+        names = {"session": session, "name": f"{session}.mp4", "orchestrator": "ranch", "node": "ranch"}
+        async with client.request(route.method, route.path.format_map(names)) as response:
             body = await response.read()
 
         assert response.status == 200
