@@ -81,9 +81,7 @@ async def test_an_attempt_to_reconnect_that_hangs_makes_nobody_wait_longer() -> 
         attempts.append(now())
         await reader.read(1000)
         if len(attempts) == 1:
-            writer.write(b"%0\r\n")
-            await reader.read(1000)
-            writer.write(b"+PONG\r\n")
+            writer.write(b"%0\r\n+PONG\r\n")
             await reader.read(1000)
             writer.close()
         while await reader.read(1000):

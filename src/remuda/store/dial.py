@@ -58,21 +58,25 @@ async def _greet(wire: Wire, url: StoreUrl, *, name: str) -> None:
     if name:
         hello += ["SETNAME", name]
     commands = [hello, ["SELECT", url.db]] if url.db else [hello]
+    # All at once, to come and go only once.
+    replies = [_ask(wire, command) for command in commands]
+    ping = _ask(wire, ["PING"])
     try:
-        greeting, *_ = await asyncio.gather(*(_ask(wire, command) for command in commands))
+        greeting, *_, is_loading = await asyncio.gather(*replies, _is_loading(ping))
         if greeting.get("mode") == "cluster":  # A script's keys would lie on several machines.
             raise StoreUnavailable("it is a Redis Cluster; take one Redis, or one behind Sentinel")
-        while await _is_loading(wire):  # noqa: ASYNC110  # Redis calls nobody when it is done.
+        while is_loading:
             await asyncio.sleep(LOOK_EVERY)
+            is_loading = await _is_loading(_ask(wire, ["PING"]))
     except BaseException:
         wire.abort()
         raise
 
 
-async def _is_loading(wire: Wire) -> bool:
+async def _is_loading(ping: asyncio.Future[Any]) -> bool:
     # It says HELLO meanwhile, but refuses nearly everything else.
     try:
-        await _ask(wire, ["PING"])
+        await ping
     except StoreUnavailable as error:
         # With whatever else it refuses a PING, such as a full disk, there is still much that it does.
         return "LOADING" in error.message
