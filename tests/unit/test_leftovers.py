@@ -13,6 +13,8 @@ from remuda.fleet import leftovers
 from remuda.fleet.leftovers import clear_orphans, holder_name
 
 MARK = "REMUDA_TEST_HOLDER"
+# The end of any name that is given here.
+TAIL = holder_name().rpartition("-")[2]
 
 
 @pytest.fixture(autouse=True)
@@ -64,7 +66,7 @@ def test_a_holders_name_is_short_enough_for_a_socket_below_it() -> None:
 
 
 def test_the_directory_of_a_node_that_is_no_more_goes_away(temporary: Path, dead_pid: int) -> None:
-    (temporary / f"remuda-{dead_pid}-5c2e-0a1b" / "profile").mkdir(parents=True)
+    (temporary / f"remuda-{dead_pid}-5c2e-{TAIL}" / "profile").mkdir(parents=True)
 
     clear_orphans()
 
@@ -72,7 +74,7 @@ def test_the_directory_of_a_node_that_is_no_more_goes_away(temporary: Path, dead
 
 
 def test_a_node_whose_pid_another_process_has_now_is_no_more(temporary: Path) -> None:
-    name = f"remuda-{os.getpid()}-0-0a1b"
+    name = f"remuda-{os.getpid()}-0-{TAIL}"
     (temporary / name).mkdir()
 
     with sleeper(name) as orphan:
@@ -84,11 +86,20 @@ def test_a_node_whose_pid_another_process_has_now_is_no_more(temporary: Path) ->
 
 def test_a_node_that_nobody_has_buried_yet_is_no_more(temporary: Path, zombie_pid: int) -> None:
     ticks = Path(f"/proc/{zombie_pid}/stat").read_text().rpartition(")")[2].split()[19]
-    (temporary / f"remuda-{zombie_pid}-{int(ticks):x}-0a1b").mkdir()
+    (temporary / f"remuda-{zombie_pid}-{int(ticks):x}-{TAIL}").mkdir()
 
     clear_orphans()
 
     assert list(temporary.iterdir()) == []
+
+
+def test_a_node_in_another_namespace_of_pids_is_none_of_ours(temporary: Path, dead_pid: int) -> None:
+    namespace = int(TAIL[:4], 16) ^ 1
+    (temporary / f"remuda-{dead_pid}-5c2e-{namespace:04x}{TAIL[4:]}").mkdir()
+
+    clear_orphans()
+
+    assert len(list(temporary.iterdir())) == 1
 
 
 def test_what_is_not_a_dead_nodes_stays(temporary: Path, dead_pid: int) -> None:
@@ -104,7 +115,7 @@ def test_what_is_not_a_dead_nodes_stays(temporary: Path, dead_pid: int) -> None:
 
 @pytest.mark.usefixtures("temporary")
 def test_the_processes_of_a_node_that_is_no_more_are_killed_and_no_others(dead_pid: int) -> None:
-    with sleeper(f"remuda-{dead_pid}-5c2e-0a1b") as orphan, sleeper(holder_name()) as kept:
+    with sleeper(f"remuda-{dead_pid}-5c2e-{TAIL}") as orphan, sleeper(holder_name()) as kept:
         clear_orphans()
 
         orphan.wait(10)  # By itself it would never end.

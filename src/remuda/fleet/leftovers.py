@@ -18,12 +18,12 @@ from remuda.base.ids import new_id
 from remuda.base.processes import birth_of
 
 MARK = "REMUDA_HOLDER"
-_NAME = re.compile(r"remuda-(\d+)-([0-9a-f]+)-[0-9a-f]+")
+_NAME = re.compile(r"remuda-(\d+)-([0-9a-f]+)-([0-9a-f]{4})[0-9a-f]{4}")
 
 
 def holder_name() -> str:
     """A name for the holder of a browser that this process is, and for the directory of its files."""
-    return f"remuda-{os.getpid()}-{birth_of(os.getpid())}-{new_id()[:4]}"
+    return f"remuda-{os.getpid()}-{birth_of(os.getpid())}-{_namespace()}{new_id()[:4]}"
 
 
 def clear_orphans() -> int:
@@ -40,11 +40,21 @@ async def sweep_orphans() -> Counter[str]:
     return +Counter({"orphans_killed": await asyncio.to_thread(clear_orphans)})
 
 
+def _namespace() -> str:
+    """Whose pids ours are: containers may share a directory for temporary files, but not these."""
+    try:
+        return f"{Path('/proc/self/ns/pid').stat().st_ino % 0x10000:04x}"
+    except OSError:  # No Linux, so no namespaces.
+        return "0000"
+
+
 def _is_orphaned(name: str) -> bool:
     match = _NAME.fullmatch(name)
+    if match is None or match[3] != _namespace():
+        return False
     # A holder is dead as soon as it has ended, even if its parent has not buried it yet, or never will; and
     # who was born at another moment only has its pid.
-    return match is not None and birth_of(int(match[1])) != match[2]
+    return birth_of(int(match[1])) != match[2]
 
 
 def _kill_orphans() -> int:
