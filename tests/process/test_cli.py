@@ -76,8 +76,10 @@ def test_status_shows_a_running_herd() -> None:
         running_herd(Path(directory) / "data") as herd,
     ):
         result = remuda("status", "--url", herd.url)
+        by_port = remuda("status", "--port", herd.url.rpartition(":")[2])
 
     assert result.returncode == 0, result.stderr
+    assert by_port.returncode == 0, by_port.stderr
     assert "slots in use" in result.stdout
     for role in ("gateway", "manager", "orchestrator", "api"):
         assert role in result.stdout

@@ -39,6 +39,7 @@ Eager = Annotated[
     str | None, typer.Option("--eager", help="Browsers whose workers start at once: chromium,firefox,webkit.")
 ]
 Url = Annotated[str, typer.Option("--url", help="The herd's front door.")]
+HerdPort = Annotated[int | None, typer.Option("--port", help="Its port, on this machine (default 4444).")]
 Insecure = Annotated[bool | None, typer.Option("--insecure", help="Listen beyond loopback without a token.")]
 ConfigFile = Annotated[Path | None, typer.Option("--config", help="Config file (default ./remuda.toml).")]
 Verbose = Annotated[int, typer.Option("--verbose", "-v", count=True, help="Log more; twice for everything.")]
@@ -117,6 +118,7 @@ def doctor(
 def status(
     ctx: typer.Context,
     url: Url = "",
+    port: HerdPort = None,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Keep showing it.")] = False,
     config: ConfigFile = None,
 ) -> None:
@@ -133,6 +135,7 @@ def sessions(
         list[str] | None, typer.Argument(metavar="[kill ID...]", help="Sessions to end.")
     ] = None,
     url: Url = "",
+    port: HerdPort = None,
     config: ConfigFile = None,
 ) -> None:
     """Show the sessions of a running herd, or end some of them."""
@@ -157,9 +160,10 @@ def drain(
     undo: Annotated[bool, typer.Option("--undo", help="Put them back in service.")] = False,
     wait: Annotated[bool, typer.Option("--wait", help="Until their last session has ended.")] = False,
     url: Url = "",
+    port: HerdPort = None,
     config: ConfigFile = None,
 ) -> None:
-    """Take orchestrators out of service: no new sessions, those they have go on."""
+    """Give orchestrators no new sessions; those they have go on."""
     from remuda.cli.drain import drain_orchestrators
 
     drain_orchestrators(url or _front_door(ctx), orchestrators or [], undo=undo, wait=wait)

@@ -106,7 +106,7 @@ def _playwright(playwright: Any) -> list[Table | Text]:
     table = _table("worker", "browser", "version", "status", "connections", "served", "up", "beat")
     for worker in workers:
         table.add_row(
-            worker["id"],
+            worker["id"][:8],
             worker["browser"],
             worker["version"] or "any",
             Text(worker["status"], style=_COLOURS.get(worker["status"], "")),
