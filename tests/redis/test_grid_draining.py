@@ -5,7 +5,7 @@ from contextlib import suppress
 
 from remuda.base.ids import OrchestratorId
 from remuda.fleet.role import Life
-from remuda.grid.draining import Draining
+from remuda.grid.draining import ASKED, LEAVING, Draining
 from remuda.grid.orchestrator.role import Orchestrator
 from remuda.grid.registry import live_offers
 from remuda.keyspace import grid
@@ -28,11 +28,10 @@ async def test_it_offers_nothing_until_it_is_back_in_service(store: Store) -> No
 
 async def test_who_takes_it_out_again_changes_nothing(store: Store) -> None:
     await Draining(store).begin(RANCH)
-    since = await store.get(grid.ORCHESTRATOR_DRAIN(RANCH))
 
-    await Draining(store).begin(RANCH)
+    await Draining(store).begin(RANCH, LEAVING)
 
-    assert await store.get(grid.ORCHESTRATOR_DRAIN(RANCH)) == since
+    assert await store.get(grid.ORCHESTRATOR_DRAIN(RANCH)) == ASKED
 
 
 async def test_a_crash_does_not_put_it_back_in_service_but_its_end_does(store: Store) -> None:
@@ -77,6 +76,7 @@ async def test_alone_in_its_process_it_lets_its_sessions_end_when_it_is_told_to_
 
     life.ask_stop()
     await eventually(lambda: Draining(store).is_begun(RANCH))
+    assert await store.get(grid.ORCHESTRATOR_DRAIN(RANCH)) == LEAVING
     assert await live_offers(store) == {}
     assert await store.exists(grid.ORCHESTRATOR_HEARTBEAT(RANCH)), "it still lives"
     assert not living.done()
@@ -84,6 +84,15 @@ async def test_alone_in_its_process_it_lets_its_sessions_end_when_it_is_told_to_
     await Rider(store).end(session)
     await asyncio.wait_for(living, 10)
     assert await take_census(store) == []
+
+
+async def test_killed_while_it_leaves_it_is_in_service_when_it_comes_back(store: Store) -> None:
+    crashing = orchestrator(store)
+    await crashing.start()
+    await Draining(store).begin(RANCH, LEAVING)
+
+    async with running(orchestrator(store)):
+        assert list(await live_offers(store)) == [RANCH]
 
 
 async def test_told_twice_it_waits_for_nobody(store: Store) -> None:

@@ -339,7 +339,7 @@ ORCHESTRATOR_DRAIN = Key(
     meaning="That it gets no new sessions, though those it has go on; absent while it is in service",
     writer="grid/draining",
     lifetime=until("it is put back in service, or leaves"),
-    fields={"value": "since when (RFC 3339)"},
+    fields={"value": "`asked` by an operator, or `leaving` by itself"},
 )
 
 ORCHESTRATOR_KEYS: tuple[Key[Any], ...] = (

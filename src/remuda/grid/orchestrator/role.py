@@ -12,7 +12,7 @@ from remuda.base.log import get_logger
 from remuda.fleet.liveness import Beat, Heart, unix_seconds
 from remuda.fleet.role import Role
 from remuda.grid.capabilities import Offer
-from remuda.grid.draining import Draining
+from remuda.grid.draining import LEAVING, Draining
 from remuda.grid.orchestrator.placing import Placing
 from remuda.grid.orchestrator.provisioner import Provisioner
 from remuda.grid.slots import OwnSlots, freed_bell
@@ -75,6 +75,7 @@ class Orchestrator(Role):
         await self._placing.adopt_nodes()
         unstarted = await self._placing.find_unstarted()
         await self._own.recycle()
+        await self._draining.come_back(self.orchestrator_id)
         await self._register(offers)
         self._placing.resume(unstarted)
 
@@ -116,7 +117,7 @@ class Orchestrator(Role):
     async def drain(self) -> None:
         if self.is_alone:
             log.info("orchestrator drains", orchestrator=self.orchestrator_id)
-            await self._draining.begin(self.orchestrator_id)
+            await self._draining.begin(self.orchestrator_id, LEAVING)
             # Whoever has just got a slot is still to get a node, and the beats go on.
             serving = asyncio.create_task(self.serve(), name="serve while draining")
             drained = asyncio.create_task(self.wants_to_leave.wait(), name="drained")
