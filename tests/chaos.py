@@ -149,7 +149,7 @@ class Chaos:
     async def __aenter__(self) -> "Chaos":
         self._http = await self._stack.enter_async_context(aiohttp.ClientSession())
         self.store = await self._stack.enter_async_context(Store(self._url))
-        await self.store.send("FLUSHALL")
+        asyncio.get_running_loop().set_exception_handler(_hear)
         self._stack.enter_context(patch.object(node_module, "Driver", PaperDriver))
         self._stack.enter_context(patch.dict(Lines.__init__.__kwdefaults__, lease=SHORT_LEASE))
         for own in self.slots:
@@ -301,6 +301,14 @@ async def _until_the_end(work: Coroutine[Any, Any, None], member: Member) -> Non
             task.cancel()
             with suppress(BaseException):  # Whatever it says now, nobody hears it.
                 await task
+
+
+def _hear(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Hears what tasks die of that nobody waits for. That somebody was killed is no news."""
+    error = context.get("exception")
+    rest = error.split(Killed)[1] if isinstance(error, BaseExceptionGroup) else error
+    if rest is not None and not isinstance(rest, Killed):
+        loop.default_exception_handler(context)
 
 
 async def _work(node: Node, session: SessionId) -> None:

@@ -4,7 +4,6 @@ import asyncio
 import os
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager
 
 import pytest
 import uvloop
@@ -30,7 +29,7 @@ def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.Abstrac
 
 
 @pytest.fixture(scope="session")
-def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def embedded_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The URL of an embedded Redis that lives as long as this test process."""
     # A runner of its own: the loop of a test ends with the test.
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -47,23 +46,32 @@ def debian_url() -> Iterator[str]:
 
 
 @pytest.fixture
+def redis_url(embedded_url: str) -> str:
+    """The URL of an empty Redis: no test finds what another has left."""
+    servers.empty(embedded_url)
+    return embedded_url
+
+
+@pytest.fixture
 async def store(redis_url: str) -> AsyncIterator[Store]:
     """A connection to an empty Redis."""
-    async with _empty_store(redis_url) as store:
+    async with Store(redis_url) as store:
         yield store
 
 
 @pytest.fixture(params=servers.ENGINES)
 def any_url(request: pytest.FixtureRequest) -> str:
-    """The URL of the embedded Redis, then of Debian's."""
-    url: str = request.getfixturevalue("redis_url" if request.param == servers.EMBEDDED else "debian_url")
+    """The URL of the embedded Redis, then of Debian's, which is empty."""
+    name = "embedded_url" if request.param == servers.EMBEDDED else "debian_url"
+    url: str = request.getfixturevalue(name)
+    servers.empty(url)
     return url
 
 
 @pytest.fixture
 async def any_store(any_url: str) -> AsyncIterator[Store]:
     """A connection to an empty Redis, for what must hold with the embedded server and with Debian's."""
-    async with _empty_store(any_url) as store:
+    async with Store(any_url) as store:
         yield store
 
 
@@ -72,10 +80,3 @@ def server() -> Iterator[servers.Server]:
     """A Redis server of the test's own, to pause, kill and restart."""
     with servers.server() as server:
         yield server
-
-
-@asynccontextmanager
-async def _empty_store(url: str) -> AsyncIterator[Store]:
-    async with Store(url) as store:
-        await store.send("FLUSHALL")
-        yield store

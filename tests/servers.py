@@ -104,6 +104,14 @@ def server(*options: str, engine: str = EMBEDDED, sentinel_config: str = "") -> 
             running.kill()
 
 
+def empty(url: str) -> None:
+    """Has the server at this socket forget everything."""
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(url.removeprefix("unix://"))
+        connection.sendall(b"FLUSHALL\r\n")
+        assert connection.recv(100) == b"+OK\r\n"
+
+
 def free_port() -> int:
     """A TCP port that nobody listens at."""
     with socket.socket() as probe:

@@ -107,7 +107,7 @@ async def test_a_session_that_is_not_created_says_in_its_trace_why(
 
         status, _ = await ask(url, {"goog:chromeOptions": {"nonsense": 1}}, {})
 
-        assert status == 500
+        assert status == 400
         spans = collector.spans.values()
         await eventually(lambda: {"create session", "start node"} <= {each.name for each in spans}, DEADLINE)
         errors = {span.name: span.error for span in spans if span.error is not None}
