@@ -44,6 +44,22 @@ async def test_a_command_fails_when_redis_does_not_return_in_time(server: Server
         assert server.url in caught.value.message
 
 
+async def test_who_is_in_haste_waits_for_no_redis_that_is_away(server: Server) -> None:
+    async with Store(server.url, timeout=60) as store, asyncio.timeout(10):
+        server.kill()
+        await eventually(lambda: not store.is_connected)
+        early = asyncio.ensure_future(store.get(STRING))
+
+        store.hasten()
+
+        for command in (early, store.get(STRING)):
+            with pytest.raises(StoreUnavailable):
+                await command
+        server.start()
+        await eventually(lambda: store.is_connected)
+        assert await store.set(STRING, "x") == "OK"
+
+
 async def test_commands_under_way_fail_at_once_when_the_connection_breaks(server: Server) -> None:
     async with Store(server.url, timeout=60) as store:
         server.pause()

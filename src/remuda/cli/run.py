@@ -3,6 +3,7 @@
 import os
 import socket
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import uvloop
 
@@ -121,8 +122,14 @@ async def _live(names: Sequence[str], config: Config) -> None:
         lifeline = Lifeline.from_environ()
         if lifeline is not None:
             # A worker's clients come through the herd that is gone: waiting for them would be in vain.
-            lifeline.watch(life.ask_stop_at_once if is_worker else life.ask_stop)
+            lifeline.watch(partial(_leave, store, life.ask_stop_at_once if is_worker else life.ask_stop))
         await life.run(lifeline)
+
+
+def _leave(store: Store, ask_stop: Callable[[], None]) -> None:
+    # The herd is gone, and with it the Redis that it may have brought.
+    store.hasten()
+    ask_stop()
 
 
 def _drain_timeout(names: Sequence[str], config: Config) -> float:

@@ -73,6 +73,7 @@ class Store(Commands):
         self._alarm: asyncio.TimerHandle | None = None
         self._lost = asyncio.Event()
         self._is_closed = False
+        self._is_hasty = False
         self._keeper: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
@@ -100,6 +101,12 @@ class Store(Commands):
     def is_connected(self) -> bool:
         return self._wire is not None
 
+    def hasten(self) -> None:
+        """Has commands fail at once while Redis is away: for who leaves, and has no time to wait for it."""
+        self._is_hasty = True
+        if self._wire is None:
+            self._fail_waiting(before=float("inf"))
+
     # Sending
 
     def send(self, *args: Value) -> Awaitable[Any]:
@@ -119,6 +126,8 @@ class Store(Commands):
             wire.send(packed, replies)
         elif self._is_closed:
             _fail(replies, f"The connection to Redis at {self.url} has been closed")
+        elif wire is None and self._is_hasty:
+            _fail(replies, f"Redis at {self.url} is away")
         elif len(self._waiting) < MAX_WAITING:
             self._waiting.append((self._loop.time() + self._timeout, packed, replies))
             self._set_alarm()
@@ -167,6 +176,8 @@ class Store(Commands):
         if wire is self._wire:
             self._wire = None
             self._lost.set()
+            if self._is_hasty:
+                self._fail_waiting(before=float("inf"))
 
     async def _keep_connected(self) -> None:
         """Watches the connection; makes a new one when it is lost or no longer answers."""

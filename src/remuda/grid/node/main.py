@@ -50,7 +50,7 @@ async def _live(config: Config, browser: Browser, control: socket.socket, *, wit
     async with exporting(config), Store(config.redis, prefix=config.prefix, name=name) as store:
         node = Node(store, name, browser, recording=Recording.of(config), args=args, headless=config.headless)
         leave = asyncio.Event()
-        _heed_signals(node, leave)
+        _heed_signals(node, leave, store)
         node.warm_up(
             with_browser=with_browser,
             on_warm=lambda: _say(control, WARM),
@@ -72,16 +72,20 @@ def _say(control: socket.socket, what: bytes) -> None:
         control.send(what)
 
 
-def _heed_signals(node: Node, leave: asyncio.Event) -> None:
+def _heed_signals(node: Node, leave: asyncio.Event, store: Store) -> None:
     def ask_to_leave() -> None:
         leave.set()
         node.end(Ending("TERM", "Its node was told to shut down"))
+
+    def follow_the_herd() -> None:
+        store.hasten()  # Its Redis is gone, too, if it was the herd's own.
+        ask_to_leave()
 
     loop = asyncio.get_running_loop()
     for signum in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(signum, ask_to_leave)
     if (lifeline := Lifeline.from_environ()) is not None:
-        lifeline.watch(ask_to_leave)
+        lifeline.watch(follow_the_herd)
 
 
 async def _await_session(control: socket.socket, leave: asyncio.Event, node: Node) -> SessionId | None:
