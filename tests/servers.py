@@ -19,6 +19,9 @@ from remuda.store.embedded import find_server
 # Debian's redis-tools ships the server under this name: it looks at argv[0] to know what it is.
 _DEBIAN = Path("/usr/bin/redis-check-rdb")
 START_TIMEOUT = 20.0
+PATIENCE = 1.0
+"""How long a store waits for a Redis that its test takes away: longer than for one that is slow because the
+machine is busy. A fifth of that was too little."""
 
 EMBEDDED, DEBIAN = "embedded", "debian"
 ENGINES = (EMBEDDED, DEBIAN)

@@ -107,8 +107,10 @@ async def holder(
 
 def browser_process(directory: Path) -> psutil.Process:
     """The main process of the browser whose files are there."""
-    (found,) = [process for process in processes_of(directory) if _is_browser(process.cmdline())]
-    return found
+    found = [process for process in processes_of(directory) if _is_browser(process.cmdline())]
+    # What it has just forked looks as it does, for a moment.
+    (first,) = [process for process in found if process.parent() not in found]
+    return first
 
 
 def driver_process(directory: Path) -> psutil.Process:

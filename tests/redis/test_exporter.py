@@ -60,7 +60,7 @@ async def test_metrics_are_described_among_the_routes(store: Store) -> None:
 
 
 async def test_without_redis_there_are_no_metrics(server: servers.Server) -> None:
-    async with Store(server.url, timeout=0.2) as store, visiting(store) as client:
+    async with Store(server.url, timeout=servers.PATIENCE) as store, visiting(store) as client:
         server.kill()
         await eventually(lambda: not store.is_connected)
 

@@ -142,7 +142,7 @@ async def test_the_grids_sweeps_run_under_the_gc(store: Store) -> None:
 
 async def test_the_gc_outlives_an_absence_of_redis(server: servers.Server) -> None:
     swept = Swept()
-    async with Store(server.url, timeout=0.2) as store, serving(gc_of(store, swept)) as task:
+    async with Store(server.url, timeout=servers.PATIENCE) as store, serving(gc_of(store, swept)) as task:
         await eventually(lambda: swept.runs)
 
         server.kill()

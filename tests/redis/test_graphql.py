@@ -85,7 +85,7 @@ async def test_keda_is_answered_by_an_empty_herd(store: Store) -> None:
 
 
 async def test_keda_must_not_take_a_herd_without_redis_for_an_idle_one(server: servers.Server) -> None:
-    async with Store(server.url, timeout=0.2) as store, visiting(store) as client:
+    async with Store(server.url, timeout=servers.PATIENCE) as store, visiting(store) as client:
         server.kill()
         await eventually(lambda: not store.is_connected)
 

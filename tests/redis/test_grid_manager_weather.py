@@ -16,7 +16,7 @@ from waiting import eventually
 
 
 async def test_a_redis_that_is_away_is_an_error_that_clients_understand(server: servers.Server) -> None:
-    async with Store(server.url, timeout=0.2) as store, running(store) as (_, client):
+    async with Store(server.url, timeout=servers.PATIENCE) as store, running(store) as (_, client):
         server.kill()
 
         reply = await client.ask()
@@ -29,7 +29,7 @@ async def test_a_redis_that_is_away_is_an_error_that_clients_understand(server: 
 
 
 async def test_those_who_wait_outlast_a_redis_that_goes_away(server: servers.Server) -> None:
-    async with Store(server.url, timeout=0.2) as store, running(store) as (_, client):
+    async with Store(server.url, timeout=servers.PATIENCE) as store, running(store) as (_, client):
         await open_ranch(store, 0)
         asking = client.asking()
         await eventually(lambda: has_logged(store, "QUEUED"))
@@ -46,7 +46,7 @@ async def test_those_who_wait_outlast_a_redis_that_goes_away(server: servers.Ser
 
 
 async def test_those_who_wait_outlast_a_redis_that_loses_everything(server: servers.Server) -> None:
-    async with Store(server.url, timeout=0.2) as store, running(store) as (_, client):
+    async with Store(server.url, timeout=servers.PATIENCE) as store, running(store) as (_, client):
         await open_ranch(store, 0)
         waiting = []
         for number in (1, 2):

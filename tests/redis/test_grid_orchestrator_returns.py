@@ -176,7 +176,10 @@ async def test_nobody_purges_what_a_returning_orchestrator_needs(
 
 
 async def test_an_orchestrator_outlives_an_absence_of_redis(server: servers.Server, paper: Paper) -> None:
-    async with Store(server.url, timeout=0.2) as store, orchestrating(store, paper) as orchestrator:
+    async with (
+        Store(server.url, timeout=servers.PATIENCE) as store,
+        orchestrating(store, paper) as orchestrator,
+    ):
         await store.send("SAVE")
 
         server.kill()
@@ -196,7 +199,7 @@ async def test_after_an_absence_of_redis_the_beats_may_come_back_first(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setattr(role, "PATIENCE", 3600.0)
-    async with Store(server.url, timeout=0.2) as store, orchestrating(store, paper):
+    async with Store(server.url, timeout=servers.PATIENCE) as store, orchestrating(store, paper):
         session = await placed(store)
         await eventually(lambda: paper.provisioned == [session])
         await timeouts(store).change(slotReclaimInterval=0.01)

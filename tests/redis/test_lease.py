@@ -9,7 +9,7 @@ from remuda.fleet.lease import Lease
 from remuda.keyspace.fleet import LEASE
 from remuda.store import Store
 from remuda.store.census import take_census
-from servers import Server
+from servers import PATIENCE, Server
 from waiting import eventually
 
 KEY = LEASE("gc")
@@ -179,7 +179,7 @@ async def test_while_redis_is_away_the_block_ends_before_the_lease_does(server: 
 
 
 async def test_cancelling_a_block_while_redis_is_away_stays_a_cancellation(server: Server) -> None:
-    async with Store(server.url, timeout=0.2) as store:
+    async with Store(server.url, timeout=PATIENCE) as store:
         task = await holding(store)
         server.kill()
         await eventually(lambda: not store.is_connected)
@@ -190,7 +190,7 @@ async def test_cancelling_a_block_while_redis_is_away_stays_a_cancellation(serve
 
 
 async def test_an_error_of_the_block_is_not_hidden_by_a_redis_that_is_away(server: Server) -> None:
-    async with Store(server.url, timeout=0.2) as store:
+    async with Store(server.url, timeout=PATIENCE) as store:
 
         async def work() -> None:
             async with lease_of(store, "me").held():

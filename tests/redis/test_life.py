@@ -13,7 +13,7 @@ from remuda.fleet.role import Life, Role, running_roles
 from remuda.keyspace.fleet import ROLE, ROLES
 from remuda.store import Store
 from remuda.store.census import take_census
-from servers import Server
+from servers import PATIENCE, Server
 from waiting import eventually
 
 
@@ -299,7 +299,7 @@ async def test_the_dead_are_not_listed_and_the_living_forget_them(store: Store) 
 
 
 async def test_a_life_ends_although_redis_is_away(server: Server) -> None:
-    async with Store(server.url, timeout=0.2) as store:
+    async with Store(server.url, timeout=PATIENCE) as store:
         steps: list[str] = []
         life = Life(store, [Recorder("a", steps)])
         living = await serving(life, steps)

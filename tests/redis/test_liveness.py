@@ -14,7 +14,7 @@ from remuda.fleet.liveness import Beat, Heart, alive_among, unix_seconds
 from remuda.keyspace.fleet import LEASE
 from remuda.keyspace.key import ChannelName
 from remuda.store import Store
-from servers import Server
+from servers import PATIENCE, Server
 from waiting import eventually
 
 KEY, OTHER = LEASE("beat"), LEASE("other")
@@ -162,7 +162,7 @@ async def test_a_beat_that_is_stopped_while_it_is_under_way_does_not_come_back(s
 
 async def test_it_beats_again_after_redis_was_away(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(liveness, "RETRY_AFTER", 0.05)
-    async with Store(server.url, timeout=0.2) as store, running(store) as heart:
+    async with Store(server.url, timeout=PATIENCE) as store, running(store) as heart:
         await heart.start(Beat(KEY, 1))
         server.kill()
         await eventually(lambda: not store.is_connected)

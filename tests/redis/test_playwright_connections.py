@@ -13,7 +13,7 @@ from remuda.keyspace import playwright
 from remuda.playwright.connections import Connections
 from remuda.playwright.model import Limits, Place
 from remuda.store import Store
-from servers import Server
+from servers import PATIENCE, Server
 from waiting import eventually
 
 BRISK = Limits(lease=0.6)
@@ -139,8 +139,9 @@ async def test_a_connection_closed_while_it_is_renewed_does_not_stay_counted(sto
 
 
 async def test_what_was_closed_while_redis_was_away_is_given_back_when_it_returns() -> None:
-    with servers.server("--appendonly", "yes") as server:
-        async with Store(server.url, timeout=0.2) as store:
+    # At once: what Redis has yet to write when it is killed, it has forgotten.
+    with servers.server("--appendonly", "yes", "--appendfsync", "always") as server:
+        async with Store(server.url, timeout=PATIENCE) as store:
             await register(store, "w1")
             connections = Connections(store, LIMITS)
             place = await opened(connections)

@@ -197,7 +197,7 @@ async def test_a_wrong_method_is_refused_with_the_ones_that_are_allowed(store: S
 
 @pytest.mark.parametrize("path", ["/api/overview", "/api/sessions", "/api/orchestrators", "/api/roles"])
 async def test_without_redis_the_api_is_unavailable_for_a_while(server: servers.Server, path: str) -> None:
-    async with Store(server.url, timeout=0.2) as store, visiting(store) as client:
+    async with Store(server.url, timeout=servers.PATIENCE) as store, visiting(store) as client:
         server.kill()
         await eventually(lambda: not store.is_connected)
 

@@ -58,7 +58,7 @@ async def test_it_is_not_ready_without_any_slot(store: Store) -> None:
 
 
 async def test_without_redis_it_lives_and_says_that_redis_is_away(server: servers.Server) -> None:
-    async with Store(server.url, timeout=0.2) as store, visiting(store) as client:
+    async with Store(server.url, timeout=servers.PATIENCE) as store, visiting(store) as client:
         server.kill()
         await eventually(lambda: not store.is_connected)
 

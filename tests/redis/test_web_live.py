@@ -180,7 +180,7 @@ async def test_too_many_viewers_are_turned_away(monkeypatch: pytest.MonkeyPatch)
 
 
 async def test_when_redis_goes_away_viewers_are_told_and_see_it_come_back(server: servers.Server) -> None:
-    async with Store(server.url, timeout=0.3) as store, visiting(store) as client:
+    async with Store(server.url, timeout=servers.PATIENCE) as store, visiting(store) as client:
         async with client.get("/api/live") as response:
             stream = events(response)
             await next_event(stream, "overview")

@@ -202,7 +202,7 @@ async def test_a_wrong_method_on_status_is_refused_in_w3c_words(store: Store) ->
 
 
 async def test_without_redis_status_is_unavailable_in_w3c_words(server: servers.Server) -> None:
-    async with Store(server.url, timeout=0.2) as store, visiting(store) as client:
+    async with Store(server.url, timeout=servers.PATIENCE) as store, visiting(store) as client:
         server.kill()
         await eventually(lambda: not store.is_connected)
 
