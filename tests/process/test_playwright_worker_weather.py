@@ -1,5 +1,6 @@
 """Workers without Redis: sessions go on, and so does a drain."""
 
+import asyncio
 import signal
 from pathlib import Path
 
@@ -43,6 +44,7 @@ async def goes_on_without(server: Server, endpoint: str, *, for_seconds: float) 
         while clock.monotonic() < away_until:
             await page.goto(PAGE)
             assert await page.title() == "Pasture"
+            await asyncio.sleep(0.1)  # Loading without a pause would keep a processor busy.
         server.start()
         await page.goto(PAGE)
         assert await page.title() == "Pasture"
