@@ -171,6 +171,11 @@ class Births:
             self._nursery.kill()
             await asyncio.to_thread(self._nursery.wait)
 
+    async def settle(self) -> None:
+        """Waits until nobody is being born."""
+        async with self._one_at_a_time:
+            return
+
     async def bear(self, browser: Browser, *, with_browser: bool) -> OwnNode:
         """A new node; DriverUnavailable when there is none to be had."""
         async with self._one_at_a_time:

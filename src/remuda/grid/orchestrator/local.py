@@ -89,6 +89,8 @@ class LocalProvisioner:
 
     async def stop(self) -> None:
         self._is_stopping = True
+        # One that is being born would hear too late that nobody wants it, and outlive us.
+        await self._births.settle()
         await asyncio.gather(*(node.end() for node in list(self._nodes)))
         for watcher in list(self._watchers):
             watcher.cancel()
