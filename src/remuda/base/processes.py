@@ -175,6 +175,12 @@ def _birth_by_clock(pid: int) -> str | None:
         return None
 
 
+def has_ended(process: subprocess.Popen[bytes]) -> bool:
+    """Whether a child serves nobody any more. One that was killed can be waited for only when the last of its
+    threads is gone, which may take a busy machine some time."""
+    return process.poll() is not None or birth_of(process.pid) is None
+
+
 async def until_exit(process: subprocess.Popen[bytes]) -> int:
     """Waits for the end of a child, however it comes; its exit status."""
     pidfd = os.pidfd_open(process.pid)

@@ -25,6 +25,7 @@ from remuda.base.processes import (
     birth_of,
     die_with_parent,
     exit_status,
+    has_ended,
     kill_descendants,
     until_exit,
     until_readable,
@@ -145,7 +146,7 @@ class Driver:
         """Whether the driver has ended by itself, or the browser that it started early."""
         early = None if self._early is None else self.browser_pid(self._early[1])
         has_lost_browser = early is not None and birth_of(early) is None
-        return has_lost_browser or (self._process is not None and self._process.poll() is not None)
+        return has_lost_browser or (self._process is not None and has_ended(self._process))
 
     def browser_pid(self, actual: Capabilities) -> int | None:
         """The browser's process; None when it cannot be told from others."""
