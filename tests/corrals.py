@@ -132,7 +132,13 @@ class Door:
         self, path: str = "/", *, headers: Mapping[str, str] | None = None
     ) -> tuple[int, dict[str, str], Mapping[str, str]]:
         """Status, error and headers of the answer to a WebSocket that is refused."""
-        upgrade = {"Connection": "Upgrade", "Upgrade": "websocket", "User-Agent": USER_AGENT}
+        upgrade = {
+            "Connection": "Upgrade",
+            "Upgrade": "websocket",
+            "Sec-WebSocket-Version": "13",
+            "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==",
+            "User-Agent": USER_AGENT,
+        }
         return await self.get(path, headers={**upgrade, **(headers or {})})
 
     async def get(

@@ -1,6 +1,7 @@
 """A stock Playwright client takes a Chromium of its own over DevTools, for as long as it is connected."""
 
 from collections.abc import AsyncIterator
+from uuid import UUID
 
 import pytest
 from playwright.async_api import Browser, Playwright, async_playwright
@@ -84,6 +85,21 @@ async def test_the_session_ends_even_if_its_gateway_is_killed(
 
 async def ended(store: Store, session: SessionId) -> bool:
     return state_of(await store.hgetall(grid.SESSION_STATUS(session))) is State.TERMINATED
+
+
+@pytest.mark.parametrize("path", ["/cdp", "/", "/playwright", f"/session/{UUID(int=0)}/se/cdp"])
+async def test_a_malformed_handshake_starts_nothing(herd: Herd, store: Store, path: str) -> None:
+    before = await active(store)
+    upgrade = {"Connection": "Upgrade", "Upgrade": "websocket"}
+
+    without_key = herd.request("GET", path, **upgrade, **{"Sec-WebSocket-Version": "13"})
+    another_version = herd.request(
+        "GET", path, **upgrade, **{"Sec-WebSocket-Version": "8", "Sec-WebSocket-Key": "A" * 22 + "=="}
+    )
+
+    assert (without_key[0], another_version[0]) == (400, 426)
+    assert another_version[2]["Sec-WebSocket-Version"] == "13"
+    assert await active(store) == before
 
 
 def test_who_asks_without_a_websocket_hears_how_to(herd: Herd) -> None:

@@ -27,7 +27,8 @@ def time(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 def request(*, upgrade: bool = False) -> Request:
-    headers = "Connection: Upgrade\r\nUpgrade: websocket\r\n" if upgrade else ""
+    handshake = "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+    headers = f"Connection: Upgrade\r\nUpgrade: websocket\r\n{handshake}" if upgrade else ""
     head = read_head(f"GET /session/1 HTTP/1.1\r\nHost: h\r\n{headers}\r\n".encode())
     return Request(head, head.method, head.target, "127.0.0.1")
 

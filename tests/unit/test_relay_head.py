@@ -3,13 +3,15 @@
 import pytest
 
 from remuda.fleet.relay import Address, Answer, Forward, Request
-from remuda.fleet.relay.errors import MalformedRequest, MalformedResponse
+from remuda.fleet.relay.errors import MalformedRequest, MalformedResponse, UnsupportedWebSocket
 from remuda.fleet.relay.head import CHUNKED, UNTIL_CLOSE, read_head, read_response
 from remuda.fleet.relay.rewrite import homeward, onward, render
 
 ADDRESS = Address("127.0.0.1", 1)
 START = b"POST /a HTTP/1.1\r\nHost: a\r\n"
-
+UPGRADE = b"GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: websocket\r\n"
+KEY = b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+HANDSHAKE = b"Sec-WebSocket-Version: 13\r\n" + KEY
 HOSTILE = {
     "both lengths": START + b"Content-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n",
     "both lengths the other way": START + b"Transfer-Encoding: chunked\r\nContent-Length: 3\r\n\r\n",
@@ -64,8 +66,16 @@ HOSTILE = {
     "a made-up method": b"FOO / HTTP/1.1\r\nHost: a\r\n\r\n",
     "a method in lower case": b"get / HTTP/1.1\r\nHost: a\r\n\r\n",
     "RTSP": b"DESCRIBE / RTSP/1.0\r\nHost: a\r\n\r\n",
-    "an upgrade with a body": START
-    + b"Connection: upgrade\r\nUpgrade: websocket\r\nContent-Length: 3\r\n\r\n",
+    "an upgrade with a body": UPGRADE + HANDSHAKE + b"Content-Length: 3\r\n\r\n",
+    "an upgrade by POST": UPGRADE.replace(b"GET", b"POST") + HANDSHAKE + b"\r\n",
+    "an upgrade of HTTP/1.0": UPGRADE.replace(b"1.1", b"1.0") + HANDSHAKE + b"\r\n",
+    "an upgrade without a key": UPGRADE + b"Sec-WebSocket-Version: 13\r\n\r\n",
+    "an upgrade with two keys": UPGRADE + HANDSHAKE + KEY + b"\r\n",
+    **{
+        f"an upgrade with the key {key.decode()!r}": UPGRADE
+        + b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: %b\r\n\r\n" % key
+        for key in (b"", b"short==", b"dGhlIHNhbXBsZSBub25jZQ", b"dGhlIHNhbXBsZSBub25jZQ==A", b"A" * 24)
+    },
     "two empty lines": b"\r\n\r\n",
 }
 
@@ -79,6 +89,17 @@ def request(raw: bytes) -> Request:
 def test_a_hostile_head_is_refused(raw: bytes) -> None:
     with pytest.raises(MalformedRequest):
         read_head(raw)
+
+
+@pytest.mark.parametrize(
+    "version", [b"", b"Sec-WebSocket-Version: 8\r\n", b"Sec-WebSocket-Version: 13, 8\r\n"]
+)
+def test_a_websocket_of_another_version_hears_which_one_is_spoken(version: bytes) -> None:
+    with pytest.raises(UnsupportedWebSocket) as caught:
+        read_head(UPGRADE + KEY + version + b"\r\n")
+
+    assert caught.value.status == 426
+    assert caught.value.headers()["Sec-WebSocket-Version"] == "13"
 
 
 def test_a_long_hostile_head_is_refused_without_being_remembered() -> None:
@@ -126,10 +147,10 @@ def test_headers_are_found_whatever_their_case_and_joined_when_repeated() -> Non
 
 
 def test_only_a_websocket_upgrade_is_one() -> None:
-    upgrade = b"GET / HTTP/1.1\r\nHost: a\r\nConnection: keep-alive, Upgrade\r\nUpgrade: %b\r\n\r\n"
+    upgrade = b"GET / HTTP/1.1\r\nHost: a\r\nConnection: keep-alive, Upgrade\r\nUpgrade: %b\r\n%b\r\n"
 
-    assert request(upgrade % b"WebSocket").is_upgrade
-    assert not request(upgrade % b"h2c").is_upgrade
+    assert request(upgrade % (b"WebSocket", HANDSHAKE)).is_upgrade
+    assert not request(upgrade % (b"h2c", b"")).is_upgrade
 
 
 def test_a_plain_head_goes_on_as_it_came() -> None:

@@ -2,9 +2,26 @@
 
 from remuda.base.errors import Refused
 
+WEBSOCKET_VERSION = "13"
+
 
 class MalformedRequest(Refused):
     """This is not a well-formed HTTP/1.1 request."""
+
+
+class UnsupportedWebSocket(MalformedRequest):
+    """A WebSocket needs the header Sec-WebSocket-Version: 13."""
+
+    status = 426
+
+    def headers(self) -> dict[str, str]:
+        # RFC 6455 4.2.2 step 4: the answer names the versions that are spoken here.
+        return {
+            **super().headers(),
+            "Upgrade": "websocket",
+            "Connection": "Upgrade",
+            "Sec-WebSocket-Version": WEBSOCKET_VERSION,
+        }
 
 
 class HeadTooLarge(Refused):

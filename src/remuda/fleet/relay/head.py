@@ -17,7 +17,12 @@ import httptools
 import msgspec
 
 from remuda.fleet.relay.address import Address
-from remuda.fleet.relay.errors import MalformedRequest, MalformedResponse
+from remuda.fleet.relay.errors import (
+    WEBSOCKET_VERSION,
+    MalformedRequest,
+    MalformedResponse,
+    UnsupportedWebSocket,
+)
 
 MAX_HEAD = 64 * 1024
 END = b"\r\n\r\n"
@@ -35,6 +40,8 @@ _request_line = re.compile(
     rb"(GET|POST|DELETE|PUT|HEAD|OPTIONS|PATCH) (/[\x21\x22\x24-\x7e]*) HTTP/1\.([01])"
 ).fullmatch
 _status_line = re.compile(rb"HTTP/1\.([01]) ([1-5][0-9][0-9])(?: [\t\x20-\x7e\x80-\xff]*)?\r\n").match
+# Base64 of 16 bytes (RFC 6455 4.1). Two such headers come joined by a comma, which does not match.
+_websocket_key = re.compile(rb"[A-Za-z0-9+/]{22}==").fullmatch
 _host = re.compile(rb"[a-z0-9.\-_~%\[\]:]*").fullmatch
 
 # RFC 9110 7.6.1. What is named in Connection ends at this hop as well.
@@ -189,9 +196,19 @@ def read_head(head: bytes) -> Head:
             raise MalformedRequest("HTTP/1.0 knows no Transfer-Encoding.")
     elif read.fields.find(b"host") is None:
         raise MalformedRequest("The request has no Host header.")
-    if read.is_upgrade and (read.method != "GET" or read.length or read.is_http_10):
-        raise MalformedRequest("A WebSocket starts with an HTTP/1.1 GET without a body.")
+    if read.is_upgrade:
+        _check_handshake(read)
     return read
+
+
+def _check_handshake(head: Head) -> None:
+    """Refuses a WebSocket that no server may accept (RFC 6455 4.2.1), before a browser is started for it."""
+    if head.method != "GET" or head.length or head.is_http_10:
+        raise MalformedRequest("A WebSocket starts with an HTTP/1.1 GET without a body.")
+    if not _websocket_key(head.fields.find(b"sec-websocket-key") or b""):
+        raise MalformedRequest("A WebSocket needs one Sec-WebSocket-Key: 16 random bytes in base64.")
+    if head.fields.find(b"sec-websocket-version") != WEBSOCKET_VERSION.encode():
+        raise UnsupportedWebSocket
 
 
 def _read_fields(block: bytes) -> Fields:
