@@ -25,6 +25,7 @@ from remuda.grid.browsers import Browser
 from remuda.grid.capabilities import Offer
 from remuda.grid.manager import Manager
 from remuda.grid.node import node as node_module
+from remuda.grid.node.assignment import Assignment
 from remuda.grid.node.ending import Ending
 from remuda.grid.node.node import Node
 from remuda.grid.orchestrator.provisioner import Note, OnGone
@@ -313,7 +314,7 @@ def _hear(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
 
 async def _work(node: Node, session: SessionId) -> None:
     node.warm_up()
-    await node.hold(session)
+    await node.hold(Assignment(session, 0))
 
 
 def _pull_the_plug(manager: Manager) -> None:

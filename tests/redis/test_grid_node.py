@@ -8,6 +8,7 @@ from chaos import CHROME, PaperDriver
 from grids import check_slots, own_slots
 from remuda.base.ids import NodeId
 from remuda.grid.node import node as node_module
+from remuda.grid.node.assignment import Assignment
 from remuda.grid.node.ending import Ending
 from remuda.grid.node.node import Node
 from remuda.keyspace import grid
@@ -30,7 +31,7 @@ async def test_a_slot_is_free_only_when_the_browser_is_gone(
     monkeypatch.setattr(node_module, "Driver", PaperDriver)
     node = Node(store, NodeId("node"), CHROME)
     node.warm_up()
-    holding = asyncio.create_task(node.hold(session))
+    holding = asyncio.create_task(node.hold(Assignment(session, 0)))
     await eventually(lambda: store.exists(grid.SESSION_UPSTREAM(session)))
 
     node.end(Ending("CLOSED"))

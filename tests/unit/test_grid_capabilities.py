@@ -195,6 +195,18 @@ def test_the_clients_order_decides_not_the_order_of_the_offers() -> None:
     assert first_match(wanted, []) is None
 
 
+@pytest.mark.parametrize("name", ["platformName", "browserName"])
+def test_a_name_in_the_right_case_comes_before_one_in_another(name: str) -> None:
+    right = {"platformName": "linux", "browserName": "chrome"}[name]
+    wanted: list[Capabilities] = [
+        {name: right.upper(), "pageLoadStrategy": "none"},
+        {name: right, "pageLoadStrategy": "eager"},
+    ]
+
+    assert first_match(wanted, [FIREFOX, CHROME]) == (wanted[1], CHROME if name == "browserName" else FIREFOX)
+    assert first_match(wanted[:1], [CHROME]) == (wanted[0], CHROME)
+
+
 @pytest.mark.parametrize("enabled", [True, "true"])
 def test_who_wants_downloads_gets_a_browser_that_keeps_them(enabled: bool | str) -> None:
     wanted: Capabilities = {"se:downloadsEnabled": enabled}

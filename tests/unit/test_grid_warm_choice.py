@@ -13,6 +13,7 @@ from remuda.base.errors import DriverUnavailable
 from remuda.base.ids import SessionId
 from remuda.grid.browsers import Browser
 from remuda.grid.browsers.families import CHROME, FIREFOX, HEADLESS_SHELL, Family
+from remuda.grid.node.assignment import LONGEST, Assignment
 from remuda.grid.node.main import OPEN, WARM
 from remuda.grid.orchestrator.births import OwnNode
 from remuda.grid.orchestrator.local import choose, next_to_warm, pick
@@ -56,6 +57,15 @@ def test_browsers_of_the_same_version_are_told_apart_by_name() -> None:
 
     assert [chosen(browserName=name, browserVersion="156") for name in names] == names
     assert chosen(browserName="chromium") == "chrome"
+
+
+def test_the_first_wish_that_fits_the_platform_is_granted() -> None:
+    wanted = [
+        {"platformName": "windows", "pageLoadStrategy": "none"},
+        {"platformName": "linux", "pageLoadStrategy": "eager"},
+    ]
+
+    assert choose(wanted, ALL) == (1, ALL[0])
 
 
 def test_who_asks_for_no_browser_gets_the_preferred_one() -> None:
@@ -118,8 +128,8 @@ async def test_a_node_says_when_it_is_warm_and_when_its_session_is_open() -> Non
 
     theirs.send(WARM)
     await eventually(listener.warm.is_set)
-    listener.assign(SESSION)
-    assert theirs.recv(64) == SESSION.encode()
+    listener.assign(Assignment(SESSION, 1))
+    assert Assignment.decode(theirs.recv(LONGEST)) == Assignment(SESSION, 1)
     assert listener.is_starting
     theirs.send(OPEN)
     await eventually(listener.opened.is_set)
@@ -153,6 +163,6 @@ def test_a_node_that_has_just_died_takes_no_session(stack: ExitStack) -> None:
     dead = OwnNode(ALL[0], 0, -1, ours, with_browser=False)
 
     with pytest.raises(DriverUnavailable):
-        dead.assign(SESSION)
+        dead.assign(Assignment(SESSION, 0))
 
     assert dead.session is None

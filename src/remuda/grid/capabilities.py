@@ -1,7 +1,7 @@
 """What a client asks for and what a browser offers: the capabilities of W3C WebDriver. Pure."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from typing import Any
 
@@ -126,11 +126,11 @@ def _merge(always: Capabilities, first: Capabilities) -> Capabilities:
     return always | first
 
 
-def is_match(wanted: Capabilities, offer: Offer) -> bool:
-    """Whether the offer satisfies one capability set."""
-    wish, platform = _wish(wanted), offer.platform.lower()
+def is_match(wanted: Capabilities, offer: Offer, *, fold: Callable[[str], str] = str.lower) -> bool:
+    """Whether the offer satisfies one capability set; names are compared as `fold` makes them."""
+    wish, platform = _wish(wanted, fold=fold), fold(offer.platform)
     return (
-        wish.browser in (ANY, offer.browser.lower())
+        wish.browser in (ANY, fold(offer.browser))
         and _is_version(wish.version, offer.version)
         and wish.platform in (ANY, platform, _PLATFORM_FAMILIES.get(platform))
         and (not wish.downloads or keeps_downloads(offer.browser))
@@ -138,9 +138,14 @@ def is_match(wanted: Capabilities, offer: Offer) -> bool:
 
 
 def first_match(sets: Iterable[Capabilities], offers: Iterable[Offer]) -> tuple[Capabilities, Offer] | None:
-    """The first capability set, in the client's order, that some offer satisfies, with that offer."""
-    offers = list(offers)
-    return next(((wanted, offer) for wanted in sets for offer in offers if is_match(wanted, offer)), None)
+    """The first capability set, in the client's order, that some offer satisfies, with that offer.
+
+    W3C WebDriver compares names as they are written. Clients do not, so other cases match too, but later.
+    """
+    sets, offers = list(sets), list(offers)
+    pairs = [(wanted, offer) for wanted in sets for offer in offers]
+    exact = (pair for pair in pairs if is_match(*pair, fold=str))
+    return next(exact, None) or next((pair for pair in pairs if is_match(*pair)), None)
 
 
 def for_client(actual: Capabilities, *, session: str, front_door: str) -> Capabilities:
@@ -185,11 +190,11 @@ def keeps_downloads(browser: str) -> bool:
     return browser == "firefox" or browser.startswith("chrome")
 
 
-def _wish(wanted: Capabilities) -> Wish:
+def _wish(wanted: Capabilities, *, fold: Callable[[str], str] = str.lower) -> Wish:
     """Which browser a capability set wants, in one form however it was written."""
-    browser = wanted.get("browserName", "").lower()
+    browser = fold(wanted.get("browserName", ""))
     version = wanted.get("browserVersion", "")
-    platform = wanted.get("platformName", "").lower()
+    platform = fold(wanted.get("platformName", ""))
     return Wish(
         browser=_ALIASES.get(browser, browser) or ANY,
         version=ANY if version.lower() in _ANY_VERSION else version,

@@ -49,6 +49,22 @@ async def test_a_session_from_its_request_to_its_end(store: Store, client: Clien
     assert actual["browserName"] == "chrome"
 
 
+@pytest.mark.parametrize("other", ["windows", "LINUX"])
+async def test_a_browser_is_started_with_the_capability_set_that_was_matched(
+    client: Client, other: str
+) -> None:
+    sets = [
+        {"platformName": other, "pageLoadStrategy": "none"},
+        {"platformName": "linux", "pageLoadStrategy": "eager"},
+    ]
+
+    reply = await client.call("POST", "/session", {"capabilities": {"firstMatch": sets}})
+
+    assert reply.status == 200, reply.value
+    assert reply.value["capabilities"]["pageLoadStrategy"] == "eager"
+    assert await client.close(reply.value["sessionId"]) == Reply(200, None)
+
+
 async def test_closing_the_last_window_ends_the_session(store: Store, client: Client, ranch: Ranch) -> None:
     session = await client.open()
     was = family(await node_of(store, session, ranch))

@@ -10,12 +10,13 @@ import uvloop
 
 from remuda.base.config import Config
 from remuda.base.errors import RemudaError
-from remuda.base.ids import NodeId, SessionId
+from remuda.base.ids import NodeId
 from remuda.base.log import configure_logs, get_logger
 from remuda.fleet.leftovers import holder_name
 from remuda.fleet.lifeline import Lifeline
 from remuda.fleet.tracing import exporting
 from remuda.grid.browsers import Browser
+from remuda.grid.node.assignment import LONGEST, Assignment
 from remuda.grid.node.ending import Ending
 from remuda.grid.node.node import Node
 from remuda.grid.node.payload import herd_args
@@ -56,14 +57,14 @@ async def _live(config: Config, browser: Browser, control: socket.socket, *, wit
             on_warm=lambda: _say(control, WARM),
             on_open=lambda: _say(control, OPEN),
         )
-        session = None
+        assignment = None
         try:
-            session = await _await_session(control, leave, node)
+            assignment = await _await_session(control, leave, node)
         finally:
-            if session is None:
+            if assignment is None:
                 await node.discard()
-        if session is not None:
-            await node.hold(session)
+        if assignment is not None:
+            await node.hold(assignment)
 
 
 def _say(control: socket.socket, what: bytes) -> None:
@@ -88,25 +89,26 @@ def _heed_signals(node: Node, leave: asyncio.Event, store: Store) -> None:
         lifeline.watch(follow_the_herd)
 
 
-async def _await_session(control: socket.socket, leave: asyncio.Event, node: Node) -> SessionId | None:
+async def _await_session(control: socket.socket, leave: asyncio.Event, node: Node) -> Assignment | None:
     """The session that the orchestrator sends; None when it or the driver goes away, or the node shall,
     before that: a session that comes too late gets another node. Raises what kept the driver from
     starting."""
-    message = asyncio.ensure_future(asyncio.get_running_loop().sock_recv(control, 64))
+    message = asyncio.ensure_future(asyncio.get_running_loop().sock_recv(control, LONGEST))
     leaving = [asyncio.ensure_future(leave.wait()), asyncio.ensure_future(_cooled(node))]
     try:
         done, _ = await asyncio.wait([message, *leaving], return_when=asyncio.FIRST_COMPLETED)
-        text = message.result().decode() if message in done else ""
-        if not text:
+        told = message.result() if message in done else b""
+        if not told:
             for waiter in done:
                 waiter.result()
         elif node.has_cooled:
-            log.warning("session declined", session=text, reason="the driver has just ended")
-            text = ""
+            session = Assignment.decode(told).session
+            log.warning("session declined", session=session, reason="the driver has just ended")
+            told = b""
     finally:
         for waiter in (message, *leaving):
             waiter.cancel()
-    return SessionId(text) if text else None
+    return Assignment.decode(told) if told else None
 
 
 async def _cooled(node: Node) -> None:

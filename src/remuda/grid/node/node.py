@@ -11,8 +11,9 @@ from remuda.fleet.liveness import Heart
 from remuda.fleet.relay import Address
 from remuda.fleet.tracing import Span, get_tracer
 from remuda.grid.browsers import Browser
-from remuda.grid.capabilities import Capabilities, Offer, first_match
+from remuda.grid.capabilities import Capabilities
 from remuda.grid.model import State
+from remuda.grid.node.assignment import Assignment
 from remuda.grid.node.commands import Commands
 from remuda.grid.node.driver import Driver
 from remuda.grid.node.ending import Ending, Fate
@@ -64,6 +65,7 @@ class Node:
         self._commands: Commands | None = None
         self._recorder: Recorder | None = None
         self._session = SessionId("")
+        self._chosen = 0
         self._patience: float | None = None
         self._files = Files(self._driver.directory, downloads=False)
         self._devtools: Address | None = None
@@ -113,9 +115,10 @@ class Node:
         self._warming.cancel()
         await self._driver.stop()
 
-    async def hold(self, session: SessionId) -> None:
+    async def hold(self, assignment: Assignment) -> None:
         """The session's whole life here: opens it, serves it, and ends it."""
-        self._session = session
+        session = self._session = assignment.session
+        self._chosen = assignment.chosen
         self._was_warm = self._warming.done()
         beat = asyncio.create_task(self._heart.run(), name="heart")
         watchers = [self._warming]
@@ -164,7 +167,7 @@ class Node:
             await self._warming
         await self._sessions.log(session, "DALIVE")
         limit = (await self._timeouts.read())["nodeStartup"]
-        wanted = self._match(await self._sessions.requested(session))
+        wanted = self._wanted(await self._sessions.requested(session))
         self._heed(read_options(wanted))
         if self._recording is not None:
             self._recorder = await self._recording.open(self._store, session, wanted, self._driver)
@@ -191,13 +194,11 @@ class Node:
             screen=self._driver.display if is_recorded else None,
         )
 
-    def _match(self, wanted: list[Capabilities]) -> Capabilities:
-        """The capability set that this node's browser satisfies."""
-        offer = Offer(self._browser.name, self._browser.version, "any")
-        match = first_match([{**each, "platformName": "any"} for each in wanted or []], [offer])
-        if match is None:
-            raise DriverUnavailable(f"{offer} does not satisfy the capabilities")
-        return match[0]
+    def _wanted(self, sets: list[Capabilities] | None) -> Capabilities:
+        """The capability set that the orchestrator has chosen."""
+        if sets is None or self._chosen >= len(sets):
+            raise DriverUnavailable(f"Redis has lost capability set {self._chosen} of the session")
+        return sets[self._chosen]
 
     def _prepare(self, wanted: Capabilities) -> Capabilities:
         """Makes room for the session's files; what the browser is to be asked for."""

@@ -18,6 +18,7 @@ from remuda.base.processes import start_of, until_readable
 from remuda.fleet.leftovers import clear_orphans
 from remuda.fleet.lifeline import Lifeline
 from remuda.grid.browsers import Browser
+from remuda.grid.node.assignment import Assignment
 from remuda.grid.node.main import OPEN, WARM
 from remuda.grid.orchestrator.nursery import Birth
 
@@ -125,13 +126,13 @@ class OwnNode(NodeProcess):
         if OPEN in said:
             self.opened.set()
 
-    def assign(self, session: SessionId) -> None:
+    def assign(self, assignment: Assignment) -> None:
         """Hands it a session; DriverUnavailable when it has just died."""
         try:
-            self._control.send(session.encode())
+            self._control.send(assignment.encode())
         except OSError as error:
             raise DriverUnavailable(f"The node died before it got its session: {error}") from error
-        self.session = session
+        self.session = assignment.session
 
 
 class Births:

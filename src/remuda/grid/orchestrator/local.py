@@ -15,6 +15,7 @@ from remuda.base.log import get_logger
 from remuda.fleet.leftovers import clear_orphans
 from remuda.grid.browsers import Browser, survey_browsers
 from remuda.grid.capabilities import Capabilities, Offer, first_match
+from remuda.grid.node.assignment import Assignment
 from remuda.grid.node.payload import herd_args, is_plain
 from remuda.grid.node.recording import Recording
 from remuda.grid.orchestrator.births import Births, NodeProcess, OwnNode
@@ -30,12 +31,12 @@ REPLACE_AFTER = 2.0
 REFILL_PATIENCE = 2.0
 
 
-def choose(wanted: list[Capabilities], browsers: Sequence[Browser]) -> tuple[Capabilities, Browser] | None:
-    """The first wish that a browser satisfies, with that browser."""
+def choose(wanted: list[Capabilities], browsers: Sequence[Browser]) -> tuple[int, Browser] | None:
+    """Which of the wishes is granted, the first that a browser satisfies, and that browser."""
     # By name and version: a Chromium and its headless shell have the same version.
     by_offer = {_offer(browser): browser for browser in reversed(browsers)}
     match = first_match(wanted, [_offer(browser) for browser in browsers])
-    return None if match is None else (match[0], by_offer[match[1]])
+    return None if match is None else (wanted.index(match[0]), by_offer[match[1]])
 
 
 def pick(warm: Iterable[OwnNode], browser: Browser, *, plain: bool) -> OwnNode | None:
@@ -102,13 +103,15 @@ class LocalProvisioner:
         match = choose(wanted, self._browsers)
         if match is None:
             raise DriverUnavailable("No browser of this machine satisfies the capabilities")
-        if not await self._assign_warm(session, *match, note):
-            node = await self._bear(match[1], with_browser=False)
-            await self._assign(node, session, note)
+        chosen, browser = match
+        assignment = Assignment(session, chosen)
+        if not await self._assign_warm(assignment, wanted[chosen], browser, note):
+            node = await self._bear(browser, with_browser=False)
+            await self._assign(node, assignment, note)
         self._refill()
 
     async def _assign_warm(
-        self, session: SessionId, wish: Capabilities, browser: Browser, note: Note
+        self, assignment: Assignment, wish: Capabilities, browser: Browser, note: Note
     ) -> bool:
         """Gives the session to a warm node, if there is one for it."""
         args = herd_args(self._config, browser, is_root=os.geteuid() == 0)
@@ -120,17 +123,17 @@ class LocalProvisioner:
             self._warm.remove(node)
             # One that has died just now is no reason to fail: the next is tried.
             with suppress(DriverUnavailable):
-                await self._assign(node, session, note)
+                await self._assign(node, assignment, note)
                 return True
         return False
 
-    async def _assign(self, node: OwnNode, session: SessionId, note: Note) -> None:
+    async def _assign(self, node: OwnNode, assignment: Assignment, note: Note) -> None:
         try:
             await note(node.noted)
         except BaseException:
             self._warm.append(node)  # It has no session, and is as good as before.
             raise
-        node.assign(session)
+        node.assign(assignment)
 
     async def adopt(self, session: SessionId, noted: str) -> bool:
         node = NodeProcess.find(session, noted)
