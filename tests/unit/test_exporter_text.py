@@ -157,3 +157,29 @@ def test_the_page_has_every_family() -> None:
 
     for family in FAMILIES:
         assert f"\n| `{family.name}` | {family.kind} |" in page
+
+
+# Gauges whose documented names end in _total, which promtool takes for counters; each has a twin.
+TWINS = {
+    "webgrid_browser_slots_total": "webgrid_browser_slots",
+    "webgrid_storage_disk_bytes_total": "webgrid_storage_disk_bytes_limit",
+}
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
+def test_a_family_is_named_as_promtool_wants_it(family: Family) -> None:
+    is_total = family.name.endswith("_total") and family.name not in TWINS
+
+    assert is_total == (family.kind is Kind.COUNTER)
+    assert not family.name.endswith(("_bucket", "_count", "_sum", "_info")) or family.name.endswith(
+        "_build_info"
+    )
+    assert family.help
+
+
+def test_a_gauge_whose_name_promtool_refuses_has_a_twin_with_a_right_one() -> None:
+    families = {family.name: family for family in FAMILIES}
+
+    for documented, twin in TWINS.items():
+        assert list(families[documented].find(FULL)) == list(families[twin].find(FULL))
+        assert twin in families[documented].help
