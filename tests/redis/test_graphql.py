@@ -123,21 +123,59 @@ async def test_a_browser_that_keeps_no_downloads_does_not_say_so(store: Store) -
     assert "se:downloadsEnabled" not in stereotype["stereotype"]
 
 
-async def test_a_slots_stereotype_is_what_its_session_asked_for(store: Store) -> None:
+async def test_a_slots_stereotype_is_what_its_session_got_with_the_version_it_asked_for(store: Store) -> None:
     rider = Rider(store)
-    async with running(orchestrator(store, slots=3)), visiting(store) as client:
-        await rider.serve(browserName="chrome")
+    async with running(orchestrator(store, slots=4)), visiting(store) as client:
+        await rider.serve(browserName="chromium")
         await rider.serve(browserName="chrome", browserVersion="130", platformName="Linux")
         await rider.serve()
+        await rider.schedule(browserName="chrome")
 
         data = await ask(client, "{ sessionsInfo { sessions { slot { id stereotype } } } }")
 
     slots = [each["slot"] for each in data["sessionsInfo"]["sessions"]]
+    linux = {"browserName": "chrome", "platformName": "linux"}
     assert {slot["id"]: json.loads(slot["stereotype"]) for slot in slots} == {
-        "ranch/1": {"browserName": "chrome"},
-        "ranch/2": {"browserName": "chrome", "browserVersion": "130", "platformName": "Linux"},
-        "ranch/3": {"browserName": "chrome"},
+        "ranch/1": linux,
+        "ranch/2": {**linux, "browserVersion": "130"},
+        "ranch/3": linux,
+        "ranch/4": linux,
     }
+
+
+async def test_no_address_inside_the_herd_is_shown(store: Store) -> None:
+    rider = Rider(store)
+    inside = "127.0.0.1:40001"
+    async with (
+        running(orchestrator(store)),
+        serving(Api(store)) as uri,
+        aiohttp.ClientSession(uri) as client,
+    ):
+        session = await rider.serve(browserName="chrome")
+        actual = {
+            "browserName": "chrome",
+            "platformName": "linux",
+            "webSocketUrl": f"ws://{inside}/session/abc",
+            "goog:chromeOptions": {"debuggerAddress": inside},
+            "moz:debuggerAddress": inside,
+        }
+        await store.hset(grid.SESSION_CAPABILITIES(session), {"actual": json.dumps(actual)})
+        await store.hset(grid.SESSION_UPSTREAM(session), {"host": "127.0.0.1", "port": "40001"})
+
+        seen = await ask(client, VIDEO % json.dumps(session))
+        webgrid = "{ sessions { capabilities { actual } upstream { host port driverSessionID } } }"
+        views = [seen, await ask(client, webgrid)]
+        paths = (f"/api/sessions/{session}", "/api/sessions", "/api/overview", "/status")
+        paths += (f"/se/grid/session/{session}", "/se/grid/distributor/status")
+        for path in paths:
+            async with client.get(path) as response:
+                views.append(await response.json())
+
+    assert "40001" not in json.dumps(views)
+    shown = json.loads(seen["session"]["capabilities"])
+    assert shown["webSocketUrl"] == f"ws{uri.removeprefix('http')}/session/{session}"
+    assert shown["se:cdp"] == f"ws{uri.removeprefix('http')}/session/{session}/se/cdp"
+    assert views[2]["actualCapabilities"]["webSocketUrl"] == f"/session/{session}"
 
 
 async def test_what_keda_would_stumble_over_is_left_out(store: Store) -> None:

@@ -43,7 +43,7 @@ async def test_a_session_with_all_its_fields(store: Store) -> None:
         "videoURL": video,
         "orchestrator": {"id": "ranch", "alive": True},
         "metadata": [{"key": "name", "value": "pay by card"}, {"key": "build", "value": "42"}],
-        "upstream": {"host": "10.0.0.9", "port": 40001, "driverSessionID": "abc"},
+        "upstream": {"host": None, "port": None, "driverSessionID": None},
     }
     assert json.loads(capabilities["requested"]) == [
         {"browserName": "chrome", "proxy": {"httpProxy": "***@proxy"}}

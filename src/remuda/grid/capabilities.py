@@ -159,13 +159,31 @@ def for_client(actual: Capabilities, *, session: str, front_door: str) -> Capabi
     seen = dict(actual)
     if "webSocketUrl" in seen:
         seen["webSocketUrl"] = ours
-    if "debuggerAddress" in seen.get("goog:chromeOptions", {}):
+    chrome, video = seen.get("goog:chromeOptions"), seen.get("remuda:video")
+    if isinstance(chrome, dict) and "debuggerAddress" in chrome:
         seen["se:cdp"] = f"{ours}/se/cdp"
         seen["se:cdpVersion"] = seen.get("browserVersion", "")
-    if "url" in seen.get("remuda:video", {}):
-        http = f"http{front_door.removeprefix('ws')}"
-        seen["remuda:video"] = {name: http + path for name, path in seen["remuda:video"].items()}
+    if isinstance(video, dict) and "url" in video:
+        http = f"http{front_door.removeprefix('ws')}" if front_door else ""
+        seen["remuda:video"] = {name: f"{http}{path}" for name, path in video.items()}
     return seen
+
+
+def for_viewer(actual: Capabilities, *, session: str, front_door: str = "") -> Capabilities:
+    """The same for those who look at a session: no address inside the herd is in it.
+
+    Without a front door its URLs are paths from there.
+    """
+    return _without_debugger(for_client(actual, session=session, front_door=front_door))
+
+
+def _without_debugger(capabilities: Capabilities) -> Capabilities:
+    # Chromium has it among its options, under whichever vendor's name; Firefox at the top.
+    return {
+        name: _without_debugger(value) if isinstance(value, dict) else value
+        for name, value in capabilities.items()
+        if not name.lower().endswith("debuggeraddress")
+    }
 
 
 def class_of(sets: Iterable[Capabilities]) -> str:

@@ -6,6 +6,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from remuda.grid.capabilities import for_viewer
 from remuda.grid.view import ActiveSessions, OrchestratorView, SessionView, orchestrators
 from remuda.grid.view.mask import mask
 from remuda.grid.view.sessions import MAX_CAPABILITIES
@@ -48,17 +49,19 @@ class Look:
 
     async def requested(self, session: SessionView) -> list[Any]:
         """The capability sets that a session asked for, masked."""
-        sets = await self._masked(session.id, "requested")
+        sets = mask(await self._read(session.id, "requested"))
         return sets if isinstance(sets, list) else [named(each) for each in session.requested]
 
     async def actual(self, session: SessionView) -> dict[str, Any] | None:
-        """The capabilities that a session was given, masked; None before it was given any."""
-        found = await self._masked(session.id, "actual")
+        """The capabilities that a session was given, as others may see them; None before it was given any."""
+        found = await self._read(session.id, "actual")
         if isinstance(found, dict):
-            return found
+            front_door = f"ws{self.uri.removeprefix('http')}"
+            shown: dict[str, Any] = mask(for_viewer(found, session=session.id, front_door=front_door))
+            return shown
         return None if session.actual is None else named(session.actual)
 
-    async def _masked(self, session: str, field: str) -> Any:
+    async def _read(self, session: str, field: str) -> Any:
         """One field of a session's capabilities; None when it is not there, or too big to be shown."""
         key = grid.SESSION_CAPABILITIES(session)
         async with self._gate:
@@ -66,7 +69,7 @@ class Look:
                 return None
             text = await self.herd.store.hget(key, field)
             try:
-                return None if text is None else mask(msgspec.json.decode(text))
+                return None if text is None else msgspec.json.decode(text)
             except msgspec.DecodeError:
                 return None
 

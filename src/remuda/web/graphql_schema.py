@@ -112,6 +112,7 @@ type Status { queuedAt: String, pendingAt: String, aliveAt: String, terminatedAt
 """JSON; what looks secret is masked"""
 type Capabilities { requested: String, actual: String }
 
+"""always null: addresses inside the herd are not shown"""
 type Upstream { host: String, port: Int, driverSessionID: String }
 
 type Downstream { host: String, userAgent: String, lastSeen: String }

@@ -97,21 +97,29 @@ class Selenium:
     def _session(self, session: SessionView) -> Answer:
         async def capabilities(_info: Any) -> str:
             actual = await self._look.actual(session)
-            return to_json(_plain(actual if actual is not None else _asked_for(session)))
+            return to_json(_plain(actual if actual is not None else await held()))
+
+        async def slot_stereotype(_info: Any) -> str:
+            return to_json(await held())
+
+        async def held() -> Answer:
+            owners = await self._look.orchestrators()
+            return _held(session, next((each for each in owners if each.id == owner), None))
 
         slot = session.slot or ""
+        owner = owner_of(SlotId(slot))
         started = _moment(session.alive_at or session.queued_at)
         return {
             "id": session.id,
             "capabilities": capabilities,
             "startTime": _grid_time(started),
             "uri": self._look.uri,
-            "nodeId": owner_of(SlotId(slot)),
+            "nodeId": owner,
             "nodeUri": self._look.uri,
             "sessionDurationMillis": str(int(max(0.0, clock.now() - started) * 1000)),
             "slot": {
                 "id": slot,
-                "stereotype": to_json(_asked_for(session)),
+                "stereotype": slot_stereotype,
                 "lastStarted": _grid_time(started),
             },
         }
@@ -122,17 +130,17 @@ def _slot_count(orchestrator: OrchestratorView) -> int:
     return len(orchestrator.slots) * len(orchestrator.browsers)
 
 
-def _asked_for(session: SessionView) -> Answer:
-    """What a session asked its slot for, and at least its browser.
+def _held(session: SessionView, owner: OrchestratorView | None) -> Answer:
+    """What a session's slot stands for: the browser and platform that it got, the version that it asked for.
 
-    Not what it got: KEDA takes a session for one of its trigger's only if version and platform are given here
-    just when they are given there, as it does with waiting requests. Else it would see no session at
-    all, and remove the machines under those that run.
+    KEDA counts a session for a trigger only if their platforms are the same and the session's version begins
+    the trigger's, or neither has one. Selenium Grid always names the platform of a slot, so triggers
+    do. The version that a session got is too exact for any trigger.
     """
-    got = session.actual.name if session.actual else ""
+    got = session.actual or Browser("", "", owner.platform if owner else "")
     sets = session.requested or [Browser("", "", "")]
-    asked = next((each for each in sets if each.name == got), sets[0])
-    return named(Browser(asked.name or got, asked.version, asked.platform))
+    asked = next((each for each in sets if each.name == got.name), sets[0])
+    return named(Browser(got.name or asked.name, asked.version, got.platform or asked.platform))
 
 
 def _plain(capabilities: Any) -> Answer:

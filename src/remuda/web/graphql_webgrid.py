@@ -95,7 +95,8 @@ class Webgrid:
                 "terminatedAt": session.terminated_at,
             },
             "capabilities": {"requested": fields.requested, "actual": fields.actual},
-            "upstream": fields.upstream,
+            # WebGrid has the node's address here, which is nobody's business outside of the herd.
+            "upstream": {"host": None, "port": None, "driverSessionID": None},
             "downstream": {
                 "host": session.client.host or None,
                 "userAgent": session.client.user_agent or None,
@@ -128,12 +129,6 @@ class _Fields:
     async def actual(self, _info: Any) -> str | None:
         actual = await self._look.actual(self._session)
         return None if actual is None else to_json(actual)
-
-    async def upstream(self, _info: Any) -> Answer:
-        key = grid.SESSION_UPSTREAM(self._session.id)
-        host, port, driver_session = await self._store.hmget(key, "host", "port", "driverSessionID")
-        number = int(port) if port and port.isdecimal() else None
-        return {"host": host, "port": number, "driverSessionID": driver_session}
 
 
 def _orchestrator(view: OrchestratorView) -> Answer:

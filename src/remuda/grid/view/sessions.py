@@ -11,6 +11,7 @@ from remuda.base import clock
 from remuda.base.errors import SessionLost
 from remuda.base.ids import is_uuid
 from remuda.fleet.logbook import KEEP, Logbook
+from remuda.grid.capabilities import for_viewer
 from remuda.grid.model import State, state_of
 from remuda.grid.queue import positions
 from remuda.grid.view.mask import clip, mask
@@ -91,12 +92,14 @@ class SessionsView:
         labels = self._store.hgetall(grid.SESSION_METADATA(session))
         waiting = await positions(self._store)
         seen = (await self._complete(statuses, await self._asked(statuses), waiting))[0]
-        requested, actual = (mask(_decode(text)) for text in await texts)
+        requested, actual = (_decode(text) for text in await texts)
+        if isinstance(actual, dict):
+            actual = for_viewer(actual, session=session)
         return SessionDetail(
             **msgspec.structs.asdict(seen),
             labels=mask(await labels),
-            requested_capabilities=requested,
-            actual_capabilities=actual,
+            requested_capabilities=mask(requested),
+            actual_capabilities=mask(actual),
             log=log,
         )
 
