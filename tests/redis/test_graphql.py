@@ -165,8 +165,8 @@ async def test_no_address_inside_the_herd_is_shown(store: Store) -> None:
         seen = await ask(client, VIDEO % json.dumps(session))
         webgrid = "{ sessions { capabilities { actual } upstream { host port driverSessionID } } }"
         views = [seen, await ask(client, webgrid)]
-        paths = (f"/api/sessions/{session}", "/api/sessions", "/api/overview", "/status")
-        paths += (f"/se/grid/session/{session}", "/se/grid/distributor/status")
+        paths = [f"/api/sessions/{session}", "/api/sessions", "/api/overview", "/status"]
+        paths += [f"/se/grid/session/{session}", "/se/grid/distributor/status"]
         for path in paths:
             async with client.get(path) as response:
                 views.append(await response.json())
