@@ -204,6 +204,54 @@ async def test_a_handler_is_spared_a_body_that_is_too_large(framing: bytes) -> N
         assert (await client.receive_all()).startswith(b"HTTP/1.1 413")
 
 
+def to_a_simple_upstream(max_body: int) -> Callable[[Address], Router]:
+    return lambda address: lambda request: Forward(address, "/inner", unchunk=max_body)
+
+
+async def test_an_upstream_without_chunks_gets_the_body_with_its_length() -> None:
+    async with relaying(to_a_simple_upstream(1000)) as kit:
+        client = await kit.send(
+            b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nTrailer: X\r\nX-Own: 1\r\n\r\n"
+        )
+        client.send(b"4;e=1\r\nwhol\r\n1\r\ne\r\n0\r\nX: y\r\n\r\n" + GET)
+
+        assert await client.receive(b"ok") == OK
+        assert await client.receive(b"ok") == OK
+        sent = b"POST /inner HTTP/1.1\r\nHost: a\r\nX-Own: 1\r\nContent-Length: 5\r\n\r\nwhole"
+        assert kit.upstream.received == sent + GET.replace(b" / ", b" /inner ")
+
+
+async def test_an_upstream_without_chunks_is_spared_a_body_without_end() -> None:
+    async with relaying(to_a_simple_upstream(1000)) as kit:
+        client = await kit.send(b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n")
+        client.send(b"400\r\n" + b"x" * 0x400 + b"\r\n")
+
+        assert (await client.receive_all()).startswith(b"HTTP/1.1 413")
+        assert kit.upstream.lines == []
+
+
+async def test_an_upstream_without_chunks_need_not_know_of_expectations() -> None:
+    async with relaying(to_a_simple_upstream(1000)) as kit:
+        client = await kit.send(
+            b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\nExpect: 100-continue\r\n\r\n"
+        )
+        assert await client.receive(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+
+        kit.upstream.reply = lambda line: say_ok(line) if line.received.endswith(b"body") else None
+        client.send(b"body")
+
+        assert await client.receive(b"ok") == OK
+        assert b"xpect" not in kit.upstream.received
+
+
+async def test_http_10_is_told_nothing_of_100() -> None:
+    async with relaying(handling(100)) as kit:
+        client = await kit.send(b"POST / HTTP/1.0\r\nContent-Length: 4\r\nExpect: 100-continue\r\n\r\n")
+        client.send(b"body")
+
+        assert (await client.receive_all()).startswith(b"HTTP/1.1 201")
+
+
 async def test_an_early_answer_waits_for_a_small_body() -> None:
     async with relaying(lambda address: lambda request: Answer(404, b"gone")) as kit:
         client = await kit.send(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nbo")

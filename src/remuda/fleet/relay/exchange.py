@@ -9,7 +9,7 @@ from remuda.fleet.relay.errors import BodyTooLarge, MalformedRequest
 from remuda.fleet.relay.handshake import Handshake
 from remuda.fleet.relay.head import CHUNKED
 from remuda.fleet.relay.plan import Answer, Dial, Forward, Handle, Plan
-from remuda.fleet.relay.rewrite import CONTINUE, onward
+from remuda.fleet.relay.rewrite import CONTINUE, onward, unchunked
 from remuda.fleet.relay.upstream import Upstream
 
 # What may wait in memory on its way; beyond it the sender is not read.
@@ -28,6 +28,9 @@ class Exchange(Answering):
     # A bytearray as soon as there is something: adding to bytes would copy a large body over and over.
     _waiting: bytes | bytearray = b""
     _is_whole = True
+    # Whether all of the body is awaited before anything is done with the plan.
+    _is_collecting = False
+    _is_unchunked = False
 
     # The way in: from the client to a plan.
 
@@ -60,13 +63,13 @@ class Exchange(Answering):
         elif not isinstance(self._plan, Answer):
             self._waiting = self._waiting or bytearray()
             self._waiting += passed
-        if isinstance(self._plan, Answer | Handle):
-            self._body_came(self._plan)
+        if self._is_collecting:
+            self._body_came()
         return rest
 
     def is_congested(self) -> bool:
         """Whether the client should not be read, because its body cannot go on."""
-        if self.body is None or isinstance(self._plan, Handle | Answer):
+        if self.body is None or self._is_collecting:
             return False
         if self.upstream is None:
             return len(self._waiting) > HIGH_WATER
@@ -86,29 +89,45 @@ class Exchange(Answering):
             self._spawn(self._dial(plan))
             return
         self._plan = plan
+        self._is_collecting = True
         if self.body is None:
-            self._body_came(plan)
+            self._body_came()
         elif isinstance(plan, Answer):
             # Answering now would leave the rest of the body to be read, or the connection to be closed.
-            if self._is_body_big() or self.request.header("expect"):
+            if self._is_body_big() or self.request.head.expects:
                 self.answer(plan)
-        elif max(self.request.head.length, len(self._waiting)) > plan.max_body:
-            self.fail(BodyTooLarge())
-        elif self.request.header("expect"):
-            self.respond_more(CONTINUE)
-        self._client.settle()
+        else:
+            self._collect(plan.max_body)
 
     def _is_body_big(self) -> bool:
         return not isinstance(self.body, Counted) or self.body.left > SMALL_BODY
 
-    def _body_came(self, plan: Answer | Handle) -> None:
-        if isinstance(plan, Handle):
-            if len(self._waiting) > plan.max_body:
-                self.fail(BodyTooLarge())
-            elif self.body is None:
-                self._spawn(self._handle(plan))
+    def _collect(self, max_body: int) -> None:
+        self._is_collecting = True
+        if max(self.request.head.length, len(self._waiting)) > max_body:
+            self.fail(BodyTooLarge())
+            return
+        if self.request.head.expects:
+            self.respond_more(CONTINUE)
+        self._client.settle()
+
+    def _body_came(self) -> None:
+        """More of a body that is collected is here, perhaps the rest of it."""
+        plan = self._plan
+        if isinstance(plan, Answer):
+            if self.body is None:
+                self.answer(plan)
+            return
+        assert isinstance(plan, Handle | Forward)
+        max_body = plan.max_body if isinstance(plan, Handle) else plan.unchunk
+        if max_body is not None and len(self._waiting) > max_body:
+            self.fail(BodyTooLarge())
         elif self.body is None:
-            self.answer(plan)
+            self._is_collecting = False
+            if isinstance(plan, Handle):
+                self._spawn(self._handle(plan))
+            else:
+                self._forward(plan)
 
     async def _handle(self, plan: Handle) -> None:
         whole = bytes(self._waiting)
@@ -118,13 +137,33 @@ class Exchange(Answering):
     def _forward(self, plan: Forward) -> None:
         self._plan = plan
         head = self.request.head
-        is_plain = plan.target is None and plan.host is None and not plan.headers and not head.is_upgrade
-        self._head = head.onward if is_plain else onward(self.request, plan)
+        if plan.unchunk is not None and (head.length == CHUNKED or head.expects):
+            if not self._forward_plainly(plan, plan.unchunk):
+                return
+        else:
+            is_plain = plan.target is None and plan.host is None and not plan.headers and not head.is_upgrade
+            self._head = head.onward if is_plain else onward(self.request, plan)
         upstream = None if head.is_upgrade else self._relay.pool.take(plan.address)
         if upstream is None:
             self._spawn(self._connect(plan))
         else:
             self._send(upstream)
+
+    def _forward_plainly(self, plan: Forward, max_body: int) -> bool:
+        """Whether a request with chunks or `Expect` can go to an upstream that knows neither; else it waits
+        for the rest of its body."""
+        length = self.request.head.length
+        if length == CHUNKED:
+            if self.body is not None:
+                self._collect(max_body)
+                return False
+            if not self._is_unchunked:
+                self._waiting, self._is_unchunked = unchunk(bytes(self._waiting)), True
+            length = len(self._waiting)
+        elif self.body is not None:
+            self.respond_more(CONTINUE)
+        self._head = unchunked(self.request, plan, length=length)
+        return True
 
     async def _connect(self, plan: Forward) -> None:
         try:

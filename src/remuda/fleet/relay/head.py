@@ -109,6 +109,7 @@ class Head:
     """The head of a valid request; shared by all requests with the same."""
 
     __slots__ = (
+        "expects",
         "fields",
         "is_http_10",
         "is_upgrade",
@@ -132,6 +133,8 @@ class Head:
         self.target = target.decode()
         self.is_http_10 = minor == b"0"
         self.length = fields.length
+        # RFC 9110 10.1.1: whether the body comes after a 100 Continue. A client of HTTP/1.0 knows none.
+        self.expects = not self.is_http_10 and (fields.find(b"expect") or b"").lower() == b"100-continue"
         connection = fields.connection
         self.keep_alive = b"close" not in connection and (not self.is_http_10 or b"keep-alive" in connection)
         # Only WebSocket: an `Upgrade: h2c`, which Java clients send with ordinary requests, is dropped.

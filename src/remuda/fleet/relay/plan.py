@@ -21,12 +21,16 @@ class Forward(Struct, frozen=True):
 
     `target` replaces path and query, `host` the Host header. Each of `headers` is set: whatever the
     client sent under that name is removed, so that nobody can forge an X-Forwarded-For.
+
+    `unchunk` is for an upstream that knows neither chunks nor `Expect`, as ChromeDriver: a chunked body of at
+    most so many bytes on the wire is collected and goes on with its length, and the relay says 100 itself.
     """
 
     address: Address
     target: str | None = None
     headers: Sequence[Header] = ()
     host: str | None = None
+    unchunk: int | None = None
 
 
 class Answer(Struct, frozen=True):

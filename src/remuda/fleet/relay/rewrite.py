@@ -11,6 +11,7 @@ CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _CLOSE = b"Connection: close\r\n"
 _KEEP_ALIVE = b"Connection: keep-alive\r\n"
 _UPGRADE = b"Connection: Upgrade\r\nUpgrade: websocket\r\n"
+_NOT_ONWARD = frozenset((b"transfer-encoding", b"content-length", b"trailer", b"expect"))
 _REASONS = {status.value: status.phrase for status in HTTPStatus}
 
 
@@ -28,6 +29,13 @@ def onward(request: Request, plan: Forward) -> bytes:
     if target is None:
         return head.line + block
     return b"%b %b %b%b" % (head.method.encode(), _clean(target), head.line[-8:], block)
+
+
+def unchunked(request: Request, plan: Forward, *, length: int) -> bytes:
+    """The same head for an upstream that knows neither chunks nor `Expect`; the body has this length."""
+    head = onward(request, plan)
+    at = head.index(b"\r\n")
+    return head[:at] + _with(without(head[at:], _NOT_ONWARD), b"Content-Length: %d\r\n" % length)
 
 
 def homeward(response: Response, request: Request, *, keep_alive: bool) -> bytes:

@@ -20,6 +20,7 @@ from remuda.grid.node.files import ONE_FILE, Files
 from remuda.grid.node.idle import Idleness
 from remuda.grid.node.labelling import Labelling
 from remuda.grid.node.recording import Recorder
+from remuda.grid.node.uploads import MAX_BODY
 from remuda.grid.options import cookie_label, cookie_message, read_message
 from remuda.grid.wire import HEADERS, answer_error, answer_value, read_json
 
@@ -101,8 +102,8 @@ class Commands:
         if request.is_upgrade:
             return self._route_websocket(path)
         address = self._driver.address
-        # ChromeDriver only talks to those who call it by a local name.
-        return Forward(address, self._inner + command, host=str(address))
+        # ChromeDriver only talks to those who call it by a local name, and takes no chunks.
+        return Forward(address, self._inner + command, host=str(address), unchunk=MAX_BODY)
 
     def _route_websocket(self, path: str) -> Plan | Awaitable[Plan]:
         if path == "/se/cdp":
