@@ -133,9 +133,11 @@ async def outlet(downloads: Downloads) -> AsyncIterator[Outlet]:
     outlet.close()
 
 
-async def fetch(way: Forward, target: str | None = None) -> tuple[int, Mapping[str, str], bytes]:
+async def fetch(
+    way: Forward, target: str | None = None, **headers: str
+) -> tuple[int, Mapping[str, str], bytes]:
     url = URL(f"http://{way.address}{target or way.target}", encoded=True)
-    async with aiohttp.ClientSession() as http, http.get(url) as response:
+    async with aiohttp.ClientSession() as http, http.get(url, headers=headers) as response:
         return response.status, response.headers, await response.read()
 
 
@@ -148,6 +150,17 @@ async def test_a_file_of_any_size_flows_out_as_it_is(downloads: Downloads, outle
     assert (status, body) == (200, content)
     assert headers["Content-Type"] == "application/octet-stream"
     assert parsedate_to_datetime(headers["Last-Modified"]).timestamp() == MODIFIED
+
+
+async def test_a_part_of_a_file_flows_out_by_itself(downloads: Downloads, outlet: Outlet) -> None:
+    put(downloads, "a", b"0123456789")
+    way = await outlet.way_to("a")
+
+    status, headers, body = await fetch(way, Range="bytes=2-4")
+    assert (status, body, headers["Content-Range"]) == (206, b"234", "bytes 2-4/10")
+
+    status, headers, body = await fetch(way, Range="bytes=10-")
+    assert (status, body, headers["Content-Range"]) == (416, b"", "bytes */10")
 
 
 async def test_there_is_no_way_to_a_missing_file(outlet: Outlet) -> None:

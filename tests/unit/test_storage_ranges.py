@@ -28,7 +28,13 @@ WHOLE, KNOWN = Outcome(200, Span(0, 100)), Outcome(304, Span(0, 0))
         ("bytes=0-1,5-6", None),
         ("lines=0-1", None),
         ("bytes=٣-", None),
-        ("bytes=" + "9" * 5000 + "-", None),
+        ("bytes=0-1,a-b", None),
+        ("bytes=200-,a-b", None),
+        ("bytes=,", None),
+        ("bytes=0-1,200-", None),
+        ("bytes=10-" + "9" * 5000, Span(10, 100)),
+        ("bytes=-" + "9" * 5000, Span(0, 100)),
+        ("bytes=" + "0" * 5000 + "10-19", Span(10, 20)),
         ("", None),
     ],
 )
@@ -36,7 +42,17 @@ def test_a_range_is_understood_or_ignored(header: str, span: Span | None) -> Non
     assert find_span(header, 100) == span
 
 
-@pytest.mark.parametrize("header", ["bytes=100-", "bytes=100-200", "bytes=-0"])
+@pytest.mark.parametrize(
+    "header",
+    [
+        "bytes=100-",
+        "bytes=100-200",
+        "bytes=-0",
+        "bytes=99999999999999999999-",
+        "bytes=" + "9" * 5000 + "-",
+        "bytes=100-,200-300, -0",
+    ],
+)
 def test_a_range_beyond_the_file_cannot_be_satisfied(header: str) -> None:
     assert decide("GET", {"range": header}, VERSION).status == 416
 
@@ -73,6 +89,9 @@ def test_a_part_lies_within_the_file(start: int, last: int, size: int) -> None:
         ({"range": "bytes=1-2", "if-range": 'W/"abc"'}, WHOLE),
         ({"range": "bytes=1-2", "if-range": '"x"'}, WHOLE),
         ({"range": "bytes=1-2", "if-range": OLD_DATE}, WHOLE),
+        ({"range": "bytes=100-", "if-range": '"abc"'}, Outcome(416, Span(0, 0))),
+        ({"range": "bytes=100-", "if-range": '"x"'}, WHOLE),
+        ({"range": "bytes=100-", "if-none-match": '"abc"'}, KNOWN),
     ],
 )
 def test_conditions_are_heeded_in_their_order(headers: dict[str, str], outcome: Outcome) -> None:

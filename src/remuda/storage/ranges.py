@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from email.utils import formatdate, parsedate_to_datetime
 from typing import NamedTuple
 
-# Several ranges would need a multipart answer, which no player asks for. RFC 9110 14.2: we may ignore them.
-_RANGE = re.compile(r"\s*bytes\s*=\s*(\d{0,18})\s*-\s*(\d{0,18})\s*", re.ASCII | re.IGNORECASE)
+_SET = re.compile(r"\s*bytes\s*=(.*)", re.ASCII | re.IGNORECASE | re.DOTALL)
+_RANGE = re.compile(r"\s*(\d*)\s*-\s*(\d*)\s*", re.ASCII)
+# Beyond every file, and short enough for Python to read.
+_MOST_DIGITS = 18
 
 
 class Span(NamedTuple):
@@ -55,17 +57,40 @@ def decide(method: str, headers: Mapping[str, str], version: Version) -> Outcome
 
 
 def find_span(header: str, size: int) -> Span | None:
-    """The bytes that a Range header asks for; None for one that is to be ignored."""
-    match = _RANGE.fullmatch(header)
+    """The bytes that a Range header asks for, empty if they lie outside; None for one that is to be ignored.
+
+    Several ranges would need a multipart answer, which no player asks for. RFC 9110 14.2: we may ignore them,
+    but not 15.5.17: when none of them can be had, the client must hear so.
+    """
+    ranges = _SET.fullmatch(header)
+    if ranges is None:
+        return None
+    spans = [_find_one(each, size) for each in ranges[1].split(",") if each.strip()]
+    # RFC 9110 14.1.1: one that is malformed makes the whole set invalid.
+    if not spans or None in spans:
+        return None
+    if len(spans) == 1:
+        return spans[0]
+    return None if any(span is not None and span.size for span in spans) else Span(size, size)
+
+
+def _find_one(text: str, size: int) -> Span | None:
+    match = _RANGE.fullmatch(text)
     if match is None or match[1] == match[2] == "":
         return None
     if not match[1]:
-        return Span(max(0, size - int(match[2])), size)
-    start = int(match[1])
+        return Span(max(0, size - _number(match[2])), size)
+    start = _number(match[1])
     if not match[2]:
         return Span(start, size)
-    last = int(match[2])
+    last = _number(match[2])
     return None if last < start else Span(start, min(last + 1, size))
+
+
+def _number(digits: str) -> int:
+    """A number of bytes; all that are larger than any file are the same."""
+    digits = digits.lstrip("0") or "0"
+    return int(digits) if len(digits) <= _MOST_DIGITS else 10**_MOST_DIGITS
 
 
 def _is_known(headers: Mapping[str, str], version: Version) -> bool:

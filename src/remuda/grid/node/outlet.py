@@ -8,18 +8,21 @@ import asyncio
 import hmac
 import os
 import secrets
-from email.utils import formatdate
+from http import HTTPStatus
 from typing import BinaryIO
 from urllib.parse import quote, unquote
 
 from remuda.base.log import get_logger
-from remuda.fleet.relay import Address, Forward
+from remuda.fleet.relay import Address, Forward, MalformedRequest
+from remuda.fleet.relay.head import Fields
 from remuda.grid.node.downloads import Downloads, FileMissing
+from remuda.storage.ranges import Outcome, Version, decide
 
 log = get_logger(__name__)
 
 HEAD_TIMEOUT = 10.0
 _PIECE = 256 << 10
+_CONDITIONS = ("range", "if-range", "if-none-match", "if-modified-since")
 _NOT_FOUND = b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 
 
@@ -68,22 +71,39 @@ class Outlet:
             writer.write(_NOT_FOUND)
             return
         with file:
-            writer.write(_head(size, modified=os.fstat(file.fileno()).st_mtime))
-            await _pour(file, writer, size=size)
+            found = os.fstat(file.fileno())
+            version = Version(f'"{found.st_mtime_ns:x}-{size:x}"', found.st_mtime, size)
+            outcome = decide("GET", _conditions(head), version)
+            writer.write(_head(outcome, version))
+            file.seek(outcome.span.start)
+            await _pour(file, writer, size=outcome.span.size)
 
 
-def _head(size: int, *, modified: float) -> bytes:
-    # Whatever a site had the browser download must not run as a page of the herd's.
-    lines = (
-        "HTTP/1.1 200 OK",
+def _conditions(head: bytes) -> dict[str, str]:
+    """What the client wants of the file, and when. The node's relay has validated these lines."""
+    fields = Fields(head[head.index(b"\r\n") :], length=0, error=MalformedRequest)
+    return {name: value for name in _CONDITIONS if (value := fields.get(name)) is not None}
+
+
+def _head(outcome: Outcome, version: Version) -> bytes:
+    status, span = outcome
+    lines = [
+        f"HTTP/1.1 {status} {HTTPStatus(status).phrase}",
         "Content-Type: application/octet-stream",
-        f"Content-Length: {size}",
-        f"Last-Modified: {formatdate(modified, usegmt=True)}",
+        f"Content-Length: {span.size}",
+        "Accept-Ranges: bytes",
+        f"ETag: {version.etag}",
+        f"Last-Modified: {version.last_modified}",
+        # Whatever a site had the browser download must not run as a page of the herd's.
         "Content-Disposition: attachment",
         "X-Content-Type-Options: nosniff",
         "Cache-Control: no-cache",
         "Connection: close",
-    )
+    ]
+    if status == 206:
+        lines.append(f"Content-Range: bytes {span.start}-{span.stop - 1}/{version.size}")
+    elif status == 416:
+        lines.append(f"Content-Range: bytes */{version.size}")
     return "\r\n".join((*lines, "", "")).encode("ascii")
 
 
