@@ -7,12 +7,14 @@ import signal
 import subprocess
 import sys
 import tempfile
+from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import psutil
+from playwright._impl._driver import compute_driver_executable
 from playwright.async_api import Browser, Page, async_playwright
 
 from herds import DEADLINE, REMUDA
@@ -22,6 +24,7 @@ from remuda.fleet.leftovers import MARK
 from remuda.store import Store
 from waiting import eventually
 
+NODE_CLIENTS = Path(__file__).parent / "acceptance/node"
 PAGE = "data:text/html,<title>Pasture</title>"
 
 _HOLDER = """
@@ -214,6 +217,41 @@ async def stock_client(endpoint: str, browser: str = "chromium") -> AsyncIterato
         page = await connection.new_page()
         await page.goto(PAGE)
         yield connection, page
+
+
+class NodeClient:
+    """A stock client in Node with a page open."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+
+    async def complain(self) -> str:
+        """The words of an error about a button that is not there."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(b"\n")
+        return str(json.loads(await self.read()))
+
+    async def read(self) -> bytes:
+        assert self._process.stdout is not None
+        async with asyncio.timeout(DEADLINE):
+            return await self._process.stdout.readline()
+
+
+@asynccontextmanager
+async def node_client(endpoint: str) -> AsyncIterator[NodeClient]:
+    """A stock client in Node."""
+    # The node that comes with Python's Playwright: a machine's own may be too old for the client.
+    node, _ = compute_driver_executable()
+    process = await asyncio.create_subprocess_exec(
+        node, str(NODE_CLIENTS / "complain.mjs"), endpoint, stdin=PIPE, stdout=PIPE
+    )
+    client = NodeClient(process)
+    try:
+        assert await client.read() == b"ready\n"
+        yield client
+    finally:
+        process.kill()
+        await process.wait()
 
 
 async def status_of(store: Store) -> str:

@@ -4,6 +4,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from playwright.async_api import TimeoutError as PlaywrightTimeout
 from playwright.async_api import async_playwright
 
 from herds import DEADLINE
@@ -12,7 +13,7 @@ from remuda.base.errors import DriverTimeout, DriverUnavailable
 from remuda.fleet.leftovers import clear_orphans
 from remuda.playwright.checkup import check_up
 from waiting import eventually
-from workers import browser_process, holder, processes_of
+from workers import browser_process, holder, node_client, processes_of
 
 PAGE = "data:text/html,<title>Pasture</title>"
 
@@ -45,6 +46,19 @@ async def test_a_check_goes_down_to_the_browser_and_leaves_nothing() -> None:
         await check_up(server.endpoint, timeout=DEADLINE)
 
         await eventually(lambda: server.has_connections(0))
+
+
+async def test_errors_speak_the_language_of_their_own_client() -> None:
+    async with holder() as server, async_playwright() as playwright, node_client(server.endpoint) as node:
+        page = await (await playwright.chromium.connect(server.endpoint)).new_page()
+
+        # Whoever comes last must not change the language of those who are there.
+        assert "getByRole(" in await node.complain()
+        await check_up(server.endpoint, timeout=DEADLINE)
+        with pytest.raises(PlaywrightTimeout, match=r"get_by_role\("):
+            await page.get_by_role("button").click(timeout=1)
+        await (await playwright.chromium.connect(server.endpoint)).close()
+        assert "getByRole(" in await node.complain()
 
 
 async def test_a_browser_that_hangs_fails_the_check() -> None:

@@ -15,6 +15,7 @@ from playwright._impl._driver import compute_driver_executable, get_driver_env
 
 BROWSERS_PATH = "PLAYWRIGHT_BROWSERS_PATH"
 """Where Playwright keeps its own builds of the browsers, if not in the user's cache."""
+_LANGUAGES = Path(__file__).with_name("languages.cjs")
 
 
 def playwright_version() -> str:
@@ -26,7 +27,8 @@ def serve_command(browser: str, config: Path) -> list[str]:
     """The command that launches a browser, serves it, and writes its URL to standard output."""
     # Not `python -m playwright`: a signal to that would not reach the driver.
     node, program = compute_driver_executable()
-    return [node, program, "launch-server", "--browser", browser, "--config", str(config)]
+    command = ["launch-server", "--browser", browser, "--config", str(config)]
+    return [node, "--require", str(_LANGUAGES), program, *command]
 
 
 def serve_environ(home: Path) -> dict[str, str]:
