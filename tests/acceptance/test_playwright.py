@@ -12,6 +12,7 @@ from playwright.async_api import Playwright, async_playwright
 
 from herds import DEADLINE, Herd
 from readme import snippet_with
+from videos import needs_ffmpeg, probe
 
 # In one process, so that only one herd has to start a browser of each kind for them.
 pytestmark = pytest.mark.xdist_group("acceptance playwright")
@@ -37,7 +38,7 @@ def output_of(command: Sequence[str | Path], **environ: str) -> str:
         timeout=PATIENCE,
         check=False,
     )
-    assert ended.returncode == 0, ended.stderr
+    assert ended.returncode == 0, ended.stdout + ended.stderr
     return ended.stdout
 
 
@@ -87,6 +88,23 @@ def test_nodes_stock_client_drives_a_page(herd: Herd, name: str) -> None:
     printed = output_of([node, NODE / "title.mjs", name, herd.url.replace("http", "ws")])
 
     assert printed == "Hello from Node\n"
+
+
+@needs_ffmpeg
+def test_playwrights_own_test_runner_makes_videos(herd: Herd, tmp_path: Path) -> None:
+    node, _ = compute_driver_executable()
+    runner = NODE / "node_modules/@playwright/test/cli.js"
+    url = herd.url.replace("http", "ws")
+
+    output_of(
+        [node, runner, "test", "--config", NODE / "video"],
+        PW_TEST_CONNECT_WS_ENDPOINT=url,
+        OUTPUT=str(tmp_path),
+    )
+
+    videos = list(tmp_path.glob("*/*.webm"))
+    assert len(videos) == 3
+    assert all(probe(video).frames > 0 for video in videos)
 
 
 def test_a_client_that_launches_by_way_of_selenium_gets_a_session(herd: Herd, tmp_path: Path) -> None:

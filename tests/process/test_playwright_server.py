@@ -12,6 +12,7 @@ from processes import are_gone
 from remuda.base.errors import DriverTimeout, DriverUnavailable
 from remuda.fleet.leftovers import clear_orphans
 from remuda.playwright.checkup import check_up
+from videos import needs_ffmpeg, probe
 from waiting import eventually
 from workers import browser_process, holder, node_client, processes_of
 
@@ -59,6 +60,23 @@ async def test_errors_speak_the_language_of_their_own_client() -> None:
             await page.get_by_role("button").click(timeout=1)
         await (await playwright.chromium.connect(server.endpoint)).close()
         assert "getByRole(" in await node.complain()
+
+
+@needs_ffmpeg
+@pytest.mark.parametrize("browser", ["chromium", "firefox"])
+async def test_a_client_gets_a_video_made_with_the_machines_ffmpeg(browser: str, tmp_path: Path) -> None:
+    async with holder(browser) as server, async_playwright() as playwright:
+        connection = await getattr(playwright, browser).connect(server.endpoint)
+        context = await connection.new_context(record_video_dir=tmp_path / "unused")
+        page = await context.new_page()
+        await page.goto(PAGE)
+        await context.close()
+        assert page.video is not None
+        await page.video.save_as(tmp_path / "video.webm")
+
+    shown = probe(tmp_path / "video.webm")
+    assert (shown.width, shown.height) == (800, 450)
+    assert shown.frames > 0
 
 
 async def test_a_browser_that_hangs_fails_the_check() -> None:

@@ -15,6 +15,7 @@ from remuda.grid.browsers import Browser, Finding, Program, Survey, survey_brows
 from remuda.ops import doctor
 from remuda.ops.doctor import Check, State, examine
 from remuda.playwright.browsers import Launch
+from remuda.playwright.driver import BROWSERS_PATH
 
 GIB = 1 << 30
 CHROME = Browser(
@@ -55,8 +56,8 @@ async def test_an_examination_covers_the_whole_machine(tmp_path: Path) -> None:
 
     names = dict.fromkeys(check.name for check in checks)
     assert list(names) == [
-        *("python", "browser", "driver", "playwright", "ffmpeg", "redis", "port", "data", "disk"),
-        *("shared memory", "open files", "user"),
+        *("python", "browser", "driver", "playwright", "playwright video", "ffmpeg", "redis", "port", "data"),
+        *("disk", "shared memory", "open files", "user"),
     ]
     assert doctor.worst(checks) is not State.FAIL
 
@@ -132,6 +133,18 @@ def test_ffmpeg_is_asked_in_its_own_way(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setenv("PATH", str(tmp_path))
 
     assert doctor.look_at_ffmpeg() == [Check("ffmpeg", State.OK, f"5.1.6 ({ffmpeg})")]
+
+
+def test_playwrights_videos_need_an_ffmpeg_with_webm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv(BROWSERS_PATH, str(tmp_path))
+    assert doctor.look_at_playwright_video().found == "no ffmpeg"
+
+    program(tmp_path / "ffmpeg", 'echo " V....D libvpx libvpx VP8 (codec vp8)"')
+    assert doctor.look_at_playwright_video().found == f"{tmp_path}/ffmpeg lacks libvpx-vp9"
+
+    program(tmp_path / "ffmpeg", 'echo " V....D libvpx VP8"; echo " V....D libvpx-vp9 VP9"')
+    assert doctor.look_at_playwright_video() == Check("playwright video", State.OK, f"by {tmp_path}/ffmpeg")
 
 
 async def test_the_server_that_comes_with_the_installation_is_found() -> None:

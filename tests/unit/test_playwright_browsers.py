@@ -2,6 +2,7 @@
 
 import json
 import os
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,7 +14,13 @@ from remuda.base.errors import Misconfigured
 from remuda.fleet import browsers as names
 from remuda.fleet.browsers import QUIET_ARGS
 from remuda.playwright.browsers import find_launch, servable
-from remuda.playwright.driver import BROWSERS_PATH, builds_directory, has_build, playwright_version
+from remuda.playwright.driver import (
+    BROWSERS_PATH,
+    builds_directory,
+    has_build,
+    playwright_version,
+    serve_environ,
+)
 from remuda.playwright.server import with_host
 
 Machine = Callable[..., Path]
@@ -158,3 +165,29 @@ def test_others_reach_a_worker_under_its_private_name() -> None:
 
     assert with_host(endpoint, "worker-1") == "ws://worker-1:3131/playwright/chromium/x"
     assert with_host(endpoint, "fd00::7") == "ws://[fd00::7]:3131/playwright/chromium/x"
+
+
+def test_playwrights_own_ffmpeg_comes_before_the_machines(machine: Machine) -> None:
+    here = machine("ffmpeg")
+    install_build("ffmpeg")
+    install_build("webkit")
+    home = here / "home"
+    home.mkdir()
+
+    builds = Path(serve_environ(home)[BROWSERS_PATH])
+
+    assert {each.resolve() for each in builds.iterdir()} == set((here / "builds").iterdir())
+
+
+def test_without_a_build_of_its_own_playwright_is_given_the_machines_ffmpeg(machine: Machine) -> None:
+    here = machine("ffmpeg")
+    install_build("chromium")
+    home = here / "home"
+    home.mkdir()
+
+    builds = Path(serve_environ(home)[BROWSERS_PATH])
+
+    (ffmpeg,) = builds.glob("ffmpeg-*/ffmpeg-*")
+    (here / "ffmpeg").write_text('#!/bin/sh\necho "$@"\n')
+    assert subprocess.check_output([ffmpeg, "-i", "a b"], text=True) == "-i a b\n"
+    assert len(list(builds.glob("chromium-*/INSTALLATION_COMPLETE"))) == 1

@@ -9,6 +9,7 @@ import os
 import resource
 import shutil
 import socket
+import subprocess
 import sys
 import tempfile
 from collections.abc import Awaitable, Callable, Sequence
@@ -19,9 +20,10 @@ from pathlib import Path
 from remuda.base.config import Config
 from remuda.base.errors import RemudaError
 from remuda.base.log import redact
+from remuda.base.programs import PROBE_TIMEOUT
 from remuda.grid.browsers import Browser, Program, Survey, probe, survey_browsers
 from remuda.playwright.browsers import Launch, servable
-from remuda.playwright.driver import playwright_version
+from remuda.playwright.driver import FFMPEG, has_build, playwright_version
 from remuda.store.embedded import find_server
 from remuda.store.store import Store
 
@@ -33,6 +35,8 @@ LEAST_SHM = 1 << 30
 LEAST_OPEN_FILES = 4096
 PING_TIMEOUT = 3.0
 SHM = Path("/dev/shm")
+# Playwright's versions differ in which of them they ask for.
+WEBM_ENCODERS = ("libvpx", "libvpx-vp9")
 
 Ping = Callable[[str], Awaitable[str]]
 """Asks the Redis of a URL for its version; raises a RemudaError when there is no answer."""
@@ -113,7 +117,7 @@ def _browser_and_driver(browser: Browser) -> list[Check]:
 
 def look_at_playwright(config: Config) -> list[Check]:
     """What Playwright's clients can have."""
-    return [judge_playwright(playwright_version(), servable(config))]
+    return [judge_playwright(playwright_version(), servable(config)), look_at_playwright_video()]
 
 
 def judge_playwright(version: str, launches: Sequence[Launch]) -> Check:
@@ -122,6 +126,31 @@ def judge_playwright(version: str, launches: Sequence[Launch]) -> Check:
         advice = "needed for Playwright clients: apt-get install chromium, or python -m playwright install"
         return Check("playwright", State.WARN, f"{version}, but no browser to serve", advice)
     return Check("playwright", State.OK, f"{version}, serves {', '.join(map(str, launches))}")
+
+
+def look_at_playwright_video() -> Check:
+    """Whether `record_video` works: it needs an ffmpeg that can make WebM."""
+    name, advice = "playwright video", "needed for Playwright's record_video: apt-get install ffmpeg"
+    if has_build(FFMPEG):
+        return Check(name, State.OK, "by Playwright's own ffmpeg")
+    path = shutil.which(FFMPEG)
+    if path is None:
+        return Check(name, State.WARN, "no ffmpeg", advice)
+    command = [path, "-hide_banner", "-encoders"]
+    try:
+        encoders = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=PROBE_TIMEOUT,
+            check=False,
+        ).stdout
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return Check(name, State.WARN, str(error), advice)
+    if missing := [each for each in WEBM_ENCODERS if f" {each} " not in encoders]:
+        return Check(name, State.WARN, f"{path} lacks {', '.join(missing)}", advice)
+    return Check(name, State.OK, f"by {path}")
 
 
 def look_at_ffmpeg() -> list[Check]:

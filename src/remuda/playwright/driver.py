@@ -5,6 +5,7 @@ that its help leaves out.
 """
 
 import os
+import shutil
 import sys
 from collections.abc import Mapping
 from importlib.metadata import version
@@ -15,6 +16,9 @@ from playwright._impl._driver import compute_driver_executable, get_driver_env
 
 BROWSERS_PATH = "PLAYWRIGHT_BROWSERS_PATH"
 """Where Playwright keeps its own builds of the browsers, if not in the user's cache."""
+FFMPEG = "ffmpeg"
+_FFMPEG_BUILD = "ffmpeg-mac" if sys.platform == "darwin" else "ffmpeg-linux"
+_FFMPEG = Path(__file__).with_name("ffmpeg.sh")
 _LANGUAGES = Path(__file__).with_name("languages.cjs")
 
 
@@ -27,14 +31,41 @@ def serve_command(browser: str, config: Path) -> list[str]:
     """The command that launches a browser, serves it, and writes its URL to standard output."""
     # Not `python -m playwright`: a signal to that would not reach the driver.
     node, program = compute_driver_executable()
-    command = ["launch-server", "--browser", browser, "--config", str(config)]
-    return [node, "--require", str(_LANGUAGES), program, *command]
+    return [
+        node,
+        "--require",
+        str(_LANGUAGES),
+        program,
+        "launch-server",
+        "--browser",
+        browser,
+        "--config",
+        str(config),
+    ]
 
 
 def serve_environ(home: Path) -> dict[str, str]:
     """The environment of that command, with this directory for all files that it makes."""
     environ: Mapping[str, str] = get_driver_env()
-    return {**environ, BROWSERS_PATH: str(builds_directory()), "HOME": str(home), "TMPDIR": str(home)}
+    return {**environ, BROWSERS_PATH: str(_link_builds(home)), "HOME": str(home), "TMPDIR": str(home)}
+
+
+def _link_builds(home: Path) -> Path:
+    """A directory with links to all builds that Playwright has here, and to the machine's ffmpeg if it has
+    none of its own: it makes videos only with the one that it finds there."""
+    builds = home / "builds"
+    builds.mkdir()
+    if builds_directory().is_dir():
+        for build in builds_directory().iterdir():
+            (builds / build.name).symlink_to(build)
+    if shutil.which(FFMPEG) and not has_build(FFMPEG):
+        for directory in _directories_of(FFMPEG):
+            place = builds / directory
+            # What an interrupted installation has left.
+            place.unlink(missing_ok=True)
+            place.mkdir()
+            (place / _FFMPEG_BUILD).symlink_to(_FFMPEG)
+    return builds
 
 
 def builds_directory() -> Path:
@@ -61,14 +92,19 @@ class _Builds(msgspec.Struct):
 
 def has_build(name: str) -> bool:
     """Whether Playwright's own build of a browser is installed, in the revision that this version wants."""
+    return any(
+        (builds_directory() / each / "INSTALLATION_COMPLETE").exists() for each in _directories_of(name)
+    )
+
+
+def _directories_of(name: str) -> list[str]:
     builds = msgspec.json.decode((_package() / "browsers.json").read_bytes(), type=_Builds)
     (build,) = [each for each in builds.browsers if each.name == name]
     stem = name.replace("-", "_")
-    directories = [
+    return [
         f"{stem}-{build.revision}",
         *(f"{stem}_{system}_special-{revision}" for system, revision in build.revision_overrides.items()),
     ]
-    return any((builds_directory() / each / "INSTALLATION_COMPLETE").exists() for each in directories)
 
 
 def _package() -> Path:
