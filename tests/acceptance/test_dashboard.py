@@ -4,11 +4,14 @@ import asyncio
 import shutil
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.common.action_chains import ActionChains
+from selenium.webdriver.common.keys import Keys
 
 from books import placed, register
 from herds import Herd
@@ -29,6 +32,10 @@ FLAGS = (
 )
 TEXT = "const found = document.querySelector(arguments[0]); return found ? found.innerText : ''"
 CLICK = "const found = document.querySelector(arguments[0]); found?.click(); return Boolean(found)"
+AXE = Path(__file__).parent / "node/node_modules/axe-core/axe.min.js"
+RUN_AXE = "axe.run(document).then(found => arguments[arguments.length - 1](found.violations))"
+# Colours do not depend on the width, nor the layout on the colours.
+LOOKS = [("light", 1300), ("dark", 400)]
 DEADLINE = 30.0
 
 
@@ -54,6 +61,39 @@ class Page:
             await eventually(is_there, DEADLINE)
         except AssertionError:
             raise AssertionError(f"no {words!r} in {await self.run(TEXT, at)!r}") from None
+
+    async def looks(self, *, scheme: str, width: int) -> None:
+        """Shows the page in a colour scheme and a width."""
+        scheme_feature = {"name": "prefers-color-scheme", "value": scheme}
+        # A colour that is still changing has no contrast to speak of.
+        still = {"name": "prefers-reduced-motion", "value": "reduce"}
+        await self._tell("Emulation.setEmulatedMedia", features=[scheme_feature, still])
+        size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+        await self._tell("Emulation.setDeviceMetricsOverride", **size)
+
+    async def looks_usual(self) -> None:
+        """Takes back what `looks` has set."""
+        await self._tell("Emulation.setEmulatedMedia", features=[])
+        await self._tell("Emulation.clearDeviceMetricsOverride")
+
+    async def violations(self) -> list[str]:
+        """What axe-core finds wrong with the page, with the elements that it means."""
+        found = await asyncio.to_thread(self._driver.execute_async_script, f"{AXE.read_text()};{RUN_AXE}")
+        return [
+            f"{each['id']}: {node['html'][:150]} {node['any'][0]['message'] if node['any'] else ''}"
+            for each in found
+            for node in each["nodes"]
+        ]
+
+    async def presses(self, key: str) -> None:
+        await asyncio.to_thread(lambda: ActionChains(self._driver).send_keys(key).perform())
+
+    async def is_gone(self, selector: str) -> None:
+        """Waits until there is no such element."""
+        await eventually(lambda: self.run("return !document.querySelector(arguments[0])", selector), DEADLINE)
+
+    async def _tell(self, method: str, **parameters: Any) -> None:
+        await asyncio.to_thread(self._driver.execute_cdp_cmd, method, parameters)
 
     async def clicks(self, selector: str) -> None:
         await eventually(lambda: self.run(CLICK, selector), DEADLINE)
@@ -207,6 +247,76 @@ async def test_playwright_workers_and_those_who_wait_are_shown(store: Store, pag
             await page.sees("#1", at="#playwright")
         await page.sees("nobody waits", at="#playwright")
         assert await page.complaints() == []
+
+
+async def test_axe_finds_nothing_wrong_with_any_view(store: Store, page: Page) -> None:
+    found = {}
+
+    async def look(view: str) -> None:
+        for scheme, width in LOOKS:
+            await page.looks(scheme=scheme, width=width)
+            found[view, scheme, width] = await page.violations()
+        await page.looks_usual()
+
+    async with dashboard(store, page) as rider:
+        await page.sees("The herd is rested.")
+        await look("empty")
+
+        session = await rider.serve(browserName="chrome", **{"se:name": "pay by card"})
+        await rider.schedule(browserName="chrome")
+        await rider.queue(browserName="firefox", **{"se:name": "print invoice"})
+        await rider.end(await rider.serve(browserName="chrome"), code="STIMEOUT")
+        first, _ = await register(store, "first", "second")
+        await placed(store)
+        await first.drain()
+        await page.sees("draining", at="#playwright")
+        await page.clicks("details summary")
+        await page.sees("Lasted", at="details.card")
+        await look("busy")
+
+        await page.clicks("#sessions .end")
+        await page.clicks("#sessions tbody tr a")
+        await page.sees("node has become responsive", at="aside")
+        await page.run("for (const each of document.querySelectorAll('aside summary')) each.click()")
+        await look("details")
+        await rider.end(session, code="STIMEOUT", message="No command came for 900 s")
+        await page.sees("No command came for 900 s", at="aside")
+        await look("details of an ended session")
+
+        await page.open(f"{await page.run('return location.origin')}/api/docs")
+        await page.sees("/api/overview")
+        await page.run("for (const each of document.querySelectorAll('summary')) each.click()")
+        await look("API")
+    await page.open("about:blank")
+
+    assert {view: wrong for view, wrong in found.items() if wrong} == {}
+
+
+async def test_axe_finds_nothing_wrong_with_a_page_that_has_lost_the_herd(store: Store, page: Page) -> None:
+    async with serving(Api(store)) as url:
+        await page.open(url)
+        await page.sees("live", at=".connection")
+    await page.sees("The herd cannot be reached.", at=".notice")
+
+    await page.looks(scheme="light", width=1300)
+    light = await page.violations()
+    await page.looks(scheme="dark", width=1300)
+    dark = await page.violations()
+    await page.looks_usual()
+
+    assert (light, dark) == ([], [])
+
+
+async def test_escape_closes_the_details_wherever_the_focus_is(store: Store, page: Page) -> None:
+    async with dashboard(store, page) as rider:
+        await rider.serve(browserName="chrome")
+        await page.clicks("#sessions tbody tr")
+        await page.sees("node has become responsive", at="aside")
+        await page.run("document.querySelector('header a').focus()")
+
+        await page.presses(Keys.ESCAPE)
+
+        await page.is_gone("aside")
 
 
 async def test_a_page_that_has_lost_the_herd_says_so(store: Store, page: Page) -> None:

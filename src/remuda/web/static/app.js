@@ -55,7 +55,7 @@ function Header({ connected, problem, version }) {
   const [kind, words] = connectionState(connected, problem);
   return html`
     <header>
-      <a class="brand" href="/"><img src="/static/icon.svg" alt="" width="28" height="28" />Remuda</a>
+      <h1><a class="brand" href="/"><img src="/static/icon.svg" alt="" width="28" height="28" />Remuda</a></h1>
       ${version && html`<span class="quiet">${version}</span>`}
       <nav><a href="/api/docs">API</a></nav>
       <span class="connection ${kind}" role="status"><i></i>${words}</span>

@@ -9,10 +9,22 @@ import { browserOf, clockTime, duration, secondsSince } from "/static/words.js";
 export function Details({ id, overview, now, choose }) {
   const [session, problem] = useSession(id, overview);
   const panel = useRef(null);
-  useEffect(() => panel.current.focus(), []);
-  const onKey = (event) => event.key === "Escape" && choose(null);
+  useEffect(() => {
+    const before = document.activeElement;
+    const element = panel.current;
+    element.focus();
+    // On the document: the keyboard may be anywhere by then.
+    const onKey = (event) => event.key === "Escape" && choose(null);
+    document.addEventListener("keydown", onKey);
+    return () => {
+      document.removeEventListener("keydown", onKey);
+      // Back to where the keyboard was, unless it has gone elsewhere meanwhile.
+      const focused = document.activeElement;
+      if (focused === document.body || element.contains(focused)) before?.focus();
+    };
+  }, []);
   return html`
-    <aside ref=${panel} tabindex="-1" aria-label="Session" onKeyDown=${onKey}>
+    <aside ref=${panel} tabindex="-1" aria-label="Session">
       <div class="line">
         <h2>${session?.name || "Session"}</h2>
         <button class="close" aria-label="Close" onClick=${() => choose(null)}>✕</button>
@@ -86,7 +98,7 @@ function Json({ name, value }) {
   return html`
     <details>
       <summary>${name}</summary>
-      <pre>${JSON.stringify(value, null, 2)}</pre>
+      <pre tabindex="0" aria-label=${name}>${JSON.stringify(value, null, 2)}</pre>
     </details>
   `;
 }

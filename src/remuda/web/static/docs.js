@@ -11,12 +11,13 @@ function Docs({ api }) {
   );
   return html`
     <header>
-      <a class="brand" href="/"><img src="/static/icon.svg" alt="" width="28" height="28" />Remuda</a>
+      <h1><a class="brand" href="/"><img src="/static/icon.svg" alt="" width="28" height="28" />Remuda</a></h1>
       <span class="quiet">API ${api.info.version}</span>
       <nav><a href="/api/openapi.json">openapi.json</a></nav>
     </header>
     <main>
       <p class="intro">${api.info.description}</p>
+      <h2 class="hidden">Routes</h2>
       <div class="group">
         ${routes.map((each) => html`<${Route} api=${api} ...${each} />`)}
       </div>

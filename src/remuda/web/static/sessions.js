@@ -129,7 +129,7 @@ with webdriver.Remote("${location.origin}", options=options) as driver:
         <p>No session runs. Point any Selenium client at <code>${location.origin}</code> and watch it appear here:</p>
       </div>
       <div class="snippet">
-        <pre><code>${snippet}</code></pre>
+        <pre tabindex="0" aria-label="Example in Python"><code>${snippet}</code></pre>
         <${CopyButton} text=${snippet} />
       </div>
     </div>

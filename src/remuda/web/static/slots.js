@@ -43,11 +43,10 @@ function Strip({ orchestrator, sessions, chosen, choose }) {
             key=${slot.id}
             class="tile ${kind} ${slot.session && slot.session === chosen ? "chosen" : ""}"
             title=${title}
-            aria-label=${title}
             disabled=${!slot.session}
             onClick=${() => choose(slot.session)}
           >
-            <b>${number}</b>
+            <b><span class="hidden">slot </span>${number}</b>
             <span>${session ? session.name || browserOf(session) : MEANING[kind]}</span>
           </button>
         `;
