@@ -315,6 +315,38 @@ async def test_a_client_gets_a_worker_of_its_version(store: Store) -> None:
         assert (len(old.requests), len(new.requests)) == (0, 3)
 
 
+@pytest.mark.parametrize("agent", ["Playwright/1.64.0 (x64)", "Go-http-client/1.1"])
+async def test_a_version_in_the_path_counts_like_the_clients_own(store: Store, agent: str) -> None:
+    old, new = ScriptedWorker("w1", version="1.62"), ScriptedWorker("w2", version="1.64")
+    async with workers(store, old, new), front_door(store) as door:
+        await set_lifetime(store, w1=10)  # So that it comes first for whoever names no version.
+        headers = {"User-Agent": agent}
+        await (await door.connect("/playwright/chromium/playwright-1.64.1", headers=headers)).close()
+
+        assert (len(old.requests), len(new.requests)) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "words"),
+    [
+        ("/playwright/chromium/playwright-1.65.0", 428, "path asks for Playwright 1.65, but the client is"),
+        ("/playwright/chromium/playwright-latest", 404, "/playwright/chromium/playwright-1.64.1"),
+        ("/playwright/chromium/playwright-1.62.0/more", 404, "There is nothing at /playwright/chromium/"),
+        ("/playwright/opera/playwright-1.62.0", 400, "There is no browser 'opera'"),
+    ],
+)
+async def test_a_path_that_names_nothing_is_refused_in_words(
+    store: Store, path: str, status: int, words: str
+) -> None:
+    worker = ScriptedWorker("w1")
+    async with workers(store, worker), front_door(store) as door:
+        answer, error, _ = await door.refusal(path)
+
+        assert answer == status
+        assert words in error["message"]
+        assert worker.requests == []
+
+
 async def test_what_a_worker_says_about_versions_reaches_the_client(store: Store) -> None:
     worker = ScriptedWorker("w1")
     worker.answer = worker.speak_another_version

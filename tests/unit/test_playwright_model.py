@@ -5,7 +5,7 @@ import pytest
 from remuda.base.config import Config
 from remuda.base.errors import InvalidArgument
 from remuda.playwright.connections import RENEWALS_PER_LEASE
-from remuda.playwright.model import Browser, Limits, beat_of, browser_of, version_of, wait_bucket
+from remuda.playwright.model import Browser, Limits, beat_of, browser_of, path_version, version_of, wait_bucket
 
 
 @pytest.mark.parametrize(
@@ -27,6 +27,26 @@ from remuda.playwright.model import Browser, Limits, beat_of, browser_of, versio
 )
 def test_a_client_is_of_the_version_that_it_introduces_itself_with(user_agent: str, version: str) -> None:
     assert version_of(user_agent) == version
+
+
+@pytest.mark.parametrize(
+    ("part", "version"),
+    [
+        ("playwright-1.64.1", "1.64"),
+        ("playwright-1.64", "1.64"),
+        ("1.64.1", "1.64"),
+        ("v1.64.1", "1.64"),
+        ("playwright-1.65.0-beta-123", "1.65"),
+        ("playwright-1", ""),
+        ("playwright-latest", ""),
+        ("playwright-1.64.1.2", ""),
+        ("playwright-1.٦٤.1", ""),
+        ("latest", ""),
+        ("", ""),
+    ],
+)
+def test_a_path_may_name_the_version(part: str, version: str) -> None:
+    assert path_version(part) == version
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,8 @@ from remuda.keyspace.playwright import ANY_VERSION
 
 # Playwright's own server compares major and minor only, and only with clients that introduce themselves so.
 _CLIENT = re.compile(r"Playwright/(\d{1,4}\.\d{1,4})(?=[.\s]|$)", re.ASCII)
+# As Moon has it in its paths.
+_IN_PATH = re.compile(r"(?:playwright-)?v?(\d{1,4}\.\d{1,4})(?:\.\d{1,9}(?:-[\w.-]{1,40})?)?", re.ASCII)
 # Later than any second until the year 5138, earlier than any millisecond since 1973.
 _FIRST_MILLISECOND = 100_000_000_000
 # What the config promises is when a crash has healed: the lease, and the time until the next sweep after it.
@@ -112,6 +114,12 @@ def browser_of(text: str) -> Browser:
 def version_of(user_agent: str) -> str:
     """The Playwright version of a client by its User-Agent, `major.minor`; empty if it is no Playwright."""
     match = _CLIENT.match(user_agent)
+    return match[1] if match else ""
+
+
+def path_version(part: str) -> str:
+    """The Playwright version that this part of a path names, `major.minor`; empty if it names none."""
+    match = _IN_PATH.fullmatch(part)
     return match[1] if match else ""
 
 

@@ -5,9 +5,9 @@ from urllib.parse import parse_qs, unquote
 
 import msgspec
 
-from remuda.base.errors import UnknownCommand, UpgradeRequired
+from remuda.base.errors import UnknownCommand, UpgradeRequired, VersionNotOffered
 from remuda.fleet.relay import Answer, Request
-from remuda.playwright.model import Browser, browser_of, version_of
+from remuda.playwright.model import Browser, browser_of, path_version, version_of
 
 _ROOM = "playwright"
 _DISCOVERY = "json"
@@ -29,15 +29,16 @@ class Wish:
 def read_wish(request: Request, *, default: str) -> Wish | Answer:
     """The client's wish, or the answer to its question where the WebSocket is.
 
-    `connect("http://...")` asks that first. Raises InvalidArgument, UnknownCommand or UpgradeRequired.
+    `connect("http://...")` asks that first. Raises InvalidArgument, UnknownCommand, VersionNotOffered or
+    UpgradeRequired.
     """
     path, _, query = request.target.partition("?")
-    named, asks_where = _split(path)
+    named, asked, asks_where = _split(path)
     browser = browser_of(
         named or _last(query, "browser") or request.header("x-playwright-browser") or default
     )
     if request.is_upgrade:
-        return Wish(browser, version_of(request.header("user-agent") or ""))
+        return Wish(browser, _version(asked, version_of(request.header("user-agent") or "")))
     if asks_where:
         return _HERE
     raise UpgradeRequired(
@@ -45,17 +46,33 @@ def read_wish(request: Request, *, default: str) -> Wish | Answer:
     )
 
 
-def _split(path: str) -> tuple[str, bool]:
-    """The browser that a path names, if any, and whether it asks where the WebSocket is."""
+def _split(path: str) -> tuple[str, str, bool]:
+    """The browser and the Playwright version that a path names, if any, and whether it asks where the
+    WebSocket is."""
     parts = [unquote(part) for part in path.split("/") if part]
     if parts[:1] == [_ROOM]:
         parts = parts[1:]
     asks_where = parts[-1:] == [_DISCOVERY]
     if asks_where:
         parts = parts[:-1]
-    if len(parts) > 1:
-        raise UnknownCommand(f"There is nothing at {path}; a browser is at /{_ROOM}/<name>.")
-    return "".join(parts), asks_where
+    version = path_version(parts[1]) if len(parts) == 2 else ""
+    if len(parts) > 2 or (len(parts) == 2 and not version):
+        raise UnknownCommand(
+            f"There is nothing at {path}; a browser is at /{_ROOM}/<name>, and one for a certain Playwright "
+            f"at /{_ROOM}/<name>/playwright-<version>, such as /{_ROOM}/chromium/playwright-1.64.1."
+        )
+    return parts[0] if parts else "", version, asks_where
+
+
+def _version(asked: str, own: str) -> str:
+    """The version to serve. What the path asks for counts like what the client says of itself; the worker
+    would refuse a client that says something else, so that is refused here."""
+    if asked and own and asked != own:
+        raise VersionNotOffered(
+            f"The path asks for Playwright {asked}, but the client is Playwright {own}. Leave the version out "
+            f"of the path, or install Playwright {asked} where the client runs"
+        )
+    return asked or own
 
 
 def _last(query: str, name: str) -> str:
