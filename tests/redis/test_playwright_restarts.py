@@ -7,8 +7,9 @@ from random import Random
 
 import pytest
 
-from books import CHROMIUM, check_book, entry
+from books import CHROMIUM, check_book, entry, give_back, lifetime, placed, register
 from remuda.base.ids import ConnectionId, WorkerId, new_id
+from remuda.keyspace.playwright import PLAYWRIGHT_VACANT, PLAYWRIGHT_WORKERS, WORKER, WORKER_COMMAND
 from remuda.playwright.leases import Leases
 from remuda.playwright.model import Limits, Place
 from remuda.playwright.registry import Registry
@@ -98,3 +99,75 @@ async def test_the_lifetime_limit_never_takes_more_than_the_share_out(
     assert worst == allowed
     assert fleet.restarts >= 3, "the limit was reached again and again"
     assert sum((await check_book(store)).values()) <= sessions
+
+
+class Handover:
+    """One worker that is replaced while it still drains, as `remuda up` does, and clients one after the other."""
+
+    def __init__(self, store: Store, limits: Limits) -> None:
+        self._store = store
+        self._selector, self._leases = Selector(store, limits), Leases(store, limits)
+        self._names: Iterator[str] = (f"w{number}" for number in count())
+        self._current: Registry
+        self._drained: Registry | None = None
+        self.most = 0
+        self.restarts = 0
+
+    async def start(self) -> None:
+        self._current = entry(self._store, next(self._names))
+        await self._current.register()
+
+    async def serve_a_client(self) -> None:
+        place = await self._selector.pick(CHROMIUM, ConnectionId(new_id()), version="1.62")
+        assert place is not None
+        assert await self._leases.give_back(place)
+        self.most = max(self.most, *(await lifetime(self._store)).values())
+
+    async def obey(self) -> None:
+        """What the worker does with its next beat, and its herd with what it says."""
+        if self._drained is not None:
+            await self._drained.leave()
+            self._drained = None
+        if await self._current.beat():
+            await self._current.drain()
+            self._drained = self._current
+            await self.start()
+            self.restarts += 1
+
+
+async def test_a_worker_that_was_replaced_before_it_left_holds_up_no_restart(store: Store) -> None:
+    limits = Limits(lifetime=5, lease=600)
+    fleet = Handover(store, limits)
+    await fleet.start()
+
+    for _ in range(60):
+        await fleet.serve_a_client()
+        await fleet.obey()
+
+    assert fleet.most == limits.lifetime
+    assert fleet.restarts == 12
+
+
+async def test_a_vacancy_that_is_over_is_not_the_one_that_a_new_worker_fills(store: Store) -> None:
+    limits = Limits(lifetime=1, restart_share=25, lease=600)
+    (leaver,) = await register(store, "w1")
+    await leaver.leave()
+    await store.zadd(PLAYWRIGHT_VACANT(CHROMIUM), {"long ago": 1})
+    await register(store, "w2")
+
+    await give_back(store, await placed(store, limits=limits), limits=limits)
+
+    assert await store.get(WORKER_COMMAND(CHROMIUM, "w2")) == "shutdown", "it is its turn: nobody is out"
+
+
+async def test_a_worker_that_comes_back_fills_nobodys_vacancy(store: Store) -> None:
+    limits = Limits(lifetime=1, restart_share=25, lease=600)
+    leaver, own = await register(store, "w1", "w2")
+    await leaver.leave()
+    await store.delete(WORKER(CHROMIUM, "w2"))
+    await store.zrem(PLAYWRIGHT_WORKERS(CHROMIUM), "w2")
+    await own.beat()
+
+    await give_back(store, await placed(store, limits=limits), limits=limits)
+
+    assert await store.get(WORKER_COMMAND(CHROMIUM, "w2")) is None, "the first one is still missed"

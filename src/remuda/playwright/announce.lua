@@ -4,6 +4,7 @@
 -- ARGV[3] version, `any` if the worker does not tell
 -- ARGV[4] status
 -- ARGV[5] seconds until it is taken for dead
+-- ARGV[6] newcomer, 1 if it has just started, else empty
 -- returns the command that waits for it (nil: none), and 1 if it had to be registered
 
 local worker, endpoint, version, status, seconds = ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])
@@ -34,10 +35,10 @@ local has_failed_again = tonumber(call('HGET', FAILURES, worker) or 0) > 1
 local is_cleared = not (has_failed_again and is_in(SUSPECTS, worker)) and call('ZREM', SUSPECTS, worker) == 1
 if status == 'draining' then
   call('HSET', key, 'status', status)
-  call('ZADD', LEAVING, now + seconds, worker)
+  begin_to_leave(worker, seconds)
   file(worker)
 elseif is_unknown or is_cleared then
-  if is_new then call('ZPOPMIN', VACANT) end
+  if ARGV[6] == '1' then fill_vacancy() end
   file(worker)
   ring()
 end

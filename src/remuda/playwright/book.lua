@@ -140,11 +140,35 @@ local function prune(most)
   return healed
 end
 
+-- Workers that have left and are still waited for.
+local function vacancies()
+  local gone = {}
+  for _, worker in ipairs(call('ZRANGE', VACANT, now, '+inf', 'BYSCORE')) do
+    if not is_in(LEAVING, worker) then gone[#gone + 1] = worker end
+  end
+  return gone
+end
+
 -- Whether one more worker may go: those that leave and those that left without being replaced count as out.
 local function may_one_go(percent)
-  local leaving, vacant = call('ZCOUNT', LEAVING, now, '+inf'), call('ZCOUNT', VACANT, now, '+inf')
-  local all = call('ZCOUNT', WORKERS, now, '+inf') + vacant
-  return leaving + vacant < math.max(1, math.floor(all * percent / 100))
+  local leaving, gone = call('ZCOUNT', LEAVING, now, '+inf'), #vacancies()
+  local all = call('ZCOUNT', WORKERS, now, '+inf') + gone
+  return leaving + gone < math.max(1, math.floor(all * percent / 100))
+end
+
+-- Notes that a worker leaves, and with the first note that a new one is waited for: it may come before the old one
+-- has gone.
+local function begin_to_leave(worker, seconds)
+  local is_first = call('ZADD', LEAVING, now + seconds, worker) == 1
+  call('ZADD', VACANT, is_first and 'NX' or 'XX', now + seconds, worker)
+end
+
+-- A new worker takes the place of one that has left, else of one that leaves. Vacancies whose time is over are
+-- nobody's any more.
+local function fill_vacancy()
+  call('ZREMRANGEBYSCORE', VACANT, '-inf', now)
+  local gone = vacancies()[1]
+  if gone then call('ZREM', VACANT, gone) else call('ZPOPMIN', VACANT) end
 end
 
 -- Tells a worker at its lifetime limit to shut down, if it is its turn.
@@ -153,7 +177,7 @@ local function restart_if_due(worker, limit, percent, seconds)
   local command = string.format(KEYS[14], worker)
   call('SET', command, 'shutdown', 'EX', seconds)
   call('PUBLISH', command, 'shutdown')
-  call('ZADD', LEAVING, now + seconds, worker)
+  begin_to_leave(worker, seconds)
   tally('restarts', 1)
   file(worker)
   return true

@@ -10,6 +10,11 @@ call('DEL', key_of(worker))
 call('HDEL', ACTIVE, field(worker))
 call('HDEL', LIFETIME, field(worker))
 call('DEL', connections_of(worker), string.format(KEYS[14], worker))
+-- One that was replaced while it still drained leaves no vacancy.
+if call('ZSCORE', LEAVING, worker) then
+  call('ZADD', VACANT, 'XX', now + ARGV[2], worker)
+else
+  call('ZADD', VACANT, now + ARGV[2], worker)
+end
 forget(worker)
-call('ZADD', VACANT, now + ARGV[2], worker)
 return nil

@@ -9,7 +9,7 @@ from remuda.playwright.book import BOOK, load
 from remuda.playwright.model import Status, Worker
 from remuda.store import Store
 
-_ANNOUNCE = load("announce.lua", "worker", "endpoint", "version", "status", "seconds")
+_ANNOUNCE = load("announce.lua", "worker", "endpoint", "version", "status", "seconds", "newcomer")
 _LEAVE = load("leave.lua", "worker", "seconds")
 
 SHUTDOWN = "shutdown"
@@ -36,8 +36,8 @@ class Registry:
         return ChannelName(WORKER_COMMAND(self._worker.browser, self._worker.id))
 
     async def register(self) -> None:
-        """Makes the worker known."""
-        await self._announce()
+        """Makes the worker known, which has just started."""
+        await self._announce(newcomer=True)
 
     async def beat(self) -> bool:
         """Says that the worker is alive; whether it is told to shut down."""
@@ -66,11 +66,18 @@ class Registry:
         book = BOOK[self._worker.browser]
         await self._store.run(_LEAVE, keys=book, args=[self._worker.id, REPLACED_WITHIN])
 
-    async def _announce(self) -> tuple[str | None, bool]:
+    async def _announce(self, *, newcomer: bool = False) -> tuple[str | None, bool]:
         worker = self._worker
         command, was_unknown = await self._store.run(
             _ANNOUNCE,
             keys=BOOK[worker.browser],
-            args=[worker.id, worker.endpoint, worker.offer, self._status, self._key_ttl],
+            args=[
+                worker.id,
+                worker.endpoint,
+                worker.offer,
+                self._status,
+                self._key_ttl,
+                "1" if newcomer else "",
+            ],
         )
         return command, bool(was_unknown)

@@ -13,6 +13,8 @@ local healed = prune(ARGV[5])
 for _, zset in ipairs({SUSPECTS, LEAVING}) do
   for _, worker in ipairs(call('ZRANGE', zset, '-inf', now, 'BYSCORE', 'LIMIT', 0, ARGV[5])) do
     call('ZREM', zset, worker)
+    -- One that was told to leave and did not is not waited for either.
+    if zset == LEAVING then call('ZREM', VACANT, worker) end
     file(worker)
   end
 end
