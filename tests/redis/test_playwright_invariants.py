@@ -185,8 +185,10 @@ class Book(RuleBasedStateMachine):
     async def _check(self) -> None:
         shown = await check_book(self._store)
         real = Counter(place.worker for place in [*self.live, *self.abandoned])
+        ever = await lifetime(self._store)
         for name in {*shown, *real}:
             count = shown.get(name, 0)
+            assert ever.get(f"{CHROMIUM}:{name}", 0) >= count
             assert 0 <= count <= real[WorkerId(name)]
             assert self.is_lost or count == real[WorkerId(name)]
             # Whoever is let in while Redis has forgotten the others comes on top of them.

@@ -374,6 +374,18 @@ async def test_a_client_that_vanishes_in_the_handshake_is_not_counted(store: Sto
 
         await eventually(lambda: is_active(store, w1=0))
         assert await store.zcard(PLAYWRIGHT_LEASES(Browser.CHROMIUM)) == 0
+        assert await lifetime(store) == {"chromium:w1": 0}
+
+
+async def test_connections_that_never_came_about_take_nothing_of_a_workers_lifetime(store: Store) -> None:
+    silent, good = ScriptedWorker("w1"), ScriptedWorker("w2")
+    silent.answer = silent.refuse
+    async with workers(store, silent, good), front_door(store) as door:
+        await set_lifetime(store, w1=10)
+        await (await door.connect()).close()
+
+        await settles_at(store, w1=0, w2=0)
+        assert await lifetime(store) == {"chromium:w1": 10, "chromium:w2": 1}
 
 
 async def test_clients_that_vanish_at_any_moment_leave_nothing_behind(store: Store) -> None:
@@ -391,3 +403,4 @@ async def test_clients_that_vanish_at_any_moment_leave_nothing_behind(store: Sto
 
         await eventually(lambda: not door.clients and not any(each.serving for each in fleet))
         await settles_at(store, w1=0, w2=0)
+        assert sum((await lifetime(store)).values()) <= sum(len(each.sockets) for each in fleet)

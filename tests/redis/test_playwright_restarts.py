@@ -102,7 +102,7 @@ async def test_the_lifetime_limit_never_takes_more_than_the_share_out(
 
 
 class Handover:
-    """One worker that is replaced while it still drains, as `remuda up` does, and clients one after the other."""
+    """One worker that is replaced while it still drains, as `remuda up` does, and its clients in turn."""
 
     def __init__(self, store: Store, limits: Limits) -> None:
         self._store = store

@@ -5,7 +5,15 @@ import pytest
 from remuda.base.config import Config
 from remuda.base.errors import InvalidArgument
 from remuda.playwright.connections import RENEWALS_PER_LEASE
-from remuda.playwright.model import Browser, Limits, beat_of, browser_of, path_version, version_of, wait_bucket
+from remuda.playwright.model import (
+    Browser,
+    Limits,
+    beat_of,
+    browser_of,
+    path_version,
+    version_of,
+    wait_bucket,
+)
 
 
 @pytest.mark.parametrize(

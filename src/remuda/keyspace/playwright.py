@@ -54,7 +54,7 @@ LIFETIME_CONNECTIONS = Key(
     meaning="Connections that each worker has ever served; at the limit it is told to shut down",
     writer="playwright/selector, playwright/leases, playwright/registry; playwright/reaper removes",
     lifetime=until("its last worker leaves"),
-    fields={"<browser>:<worker>": "number of connections, never decremented"},
+    fields={"<browser>:<worker>": "number of connections; only one that never came about is taken off again"},
     source="003",
 )
 
@@ -142,8 +142,8 @@ PLAYWRIGHT_LEAVING = Key(
 PLAYWRIGHT_VACANT = Key(
     "remuda:playwright:vacant:{browser}",
     ZSetName,
-    meaning="Workers that have left and were not replaced yet",
-    writer="playwright/registry, playwright/reaper",
+    meaning="Workers that have left or are about to, and were not replaced yet",
+    writer="playwright/registry, playwright/leases, playwright/reaper",
     lifetime=until("new workers have come, or were waited for in vain"),
     fields={"member": "worker id, scored by the Unix second until which a new worker is waited for"},
     parts=_BY_BROWSER,

@@ -29,7 +29,7 @@ class Connections:
         self._open: set[Place] = set()
         self._closing: set[asyncio.Task[Any]] = set()
         """What must be waited for before this gateway may end."""
-        self._owed: set[Place] = set()
+        self._owed: dict[Place, Outcome] = {}
 
     def __len__(self) -> int:
         return len(self._open)
@@ -61,7 +61,7 @@ class Connections:
 
     def _return_picked(self, picking: "asyncio.Task[Place | None]") -> None:
         if not picking.cancelled() and picking.exception() is None and (place := picking.result()):
-            self.close(place)
+            self.close(place, Outcome.UNUSED)
 
     def close(self, place: Place, outcome: Outcome = Outcome.UNKNOWN) -> None:
         """Ends a connection. Returns at once, since the end of a client must not wait for Redis."""
@@ -76,7 +76,7 @@ class Connections:
         try:
             await self._leases.give_back(place, outcome)
         except Unavailable as error:  # Should this gateway end before the next round, its lease runs out.
-            self._owed.add(place)
+            self._owed[place] = outcome
             log.warning("connection not given back", worker=place.worker, reason=error.message)
 
     async def finish(self) -> None:
@@ -102,9 +102,10 @@ class Connections:
         if adopted := await self._leases.renew(list(renewed)):
             log.info("connections counted again", connections=adopted)
         # What was closed meanwhile may have been given back first, and then counted again.
-        owed, self._owed = self._owed, set()
-        for place in owed | (renewed - self._open):
-            self.close(place)
+        owed, self._owed = self._owed, {}
+        closed = dict.fromkeys(renewed - self._open, Outcome.UNKNOWN)
+        for place, outcome in {**closed, **owed}.items():
+            self.close(place, outcome)
         for browser in Browser:
             if healed := await self._leases.sweep(browser):
                 log.info("connections of a dead gateway ended", browser=browser, connections=healed)

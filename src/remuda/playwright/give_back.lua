@@ -5,7 +5,8 @@
 -- ARGV[4] lifetime, MAX_LIFETIME_SESSIONS
 -- ARGV[5] percent of the workers that may be out at the same time
 -- ARGV[6] seconds for which the shutdown command stays
--- ARGV[7] outcome, `failed` if the worker did not answer, `served` if it did; else nobody knows
+-- ARGV[7] outcome, `failed` if the worker did not answer, `served` if it did, `unused` if the client left before that
+-- or the worker did not suit it; else nobody knows
 -- returns 1 if the connection was still counted, else 0
 
 places = tonumber(ARGV[3])
@@ -23,6 +24,12 @@ elseif outcome == 'served' and not is_suspect then
   call('HDEL', FAILURES, worker)
 end
 local was_open = remove(worker, ARGV[2])
+-- A connection that never came about takes nothing of the worker's lifetime.
+if was_open and (outcome == 'failed' or outcome == 'unused') then
+  local left = math.max(lifetime_of(worker) - 1, call('ZCARD', connections_of(worker)))
+  if call('HEXISTS', LIFETIME, field(worker)) == 1 then call('HSET', LIFETIME, field(worker), left) end
+  file(worker)
+end
 restart_if_due(worker, tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6]))
 if was_open then ring() end
 return was_open and 1 or 0

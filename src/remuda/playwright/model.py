@@ -45,8 +45,9 @@ class Outcome(StrEnum):
     SERVED = "served"
     FAILED = "failed"
     """It did not answer."""
+    UNUSED = "unused"
+    """The client left before it was connected, or the worker did not suit it."""
     UNKNOWN = ""
-    """The client left first."""
 
 
 @dataclass(frozen=True)

@@ -73,7 +73,7 @@ class Call:
         self._came = clock.monotonic()
         self._dial_timeout = dial_timeout
         self._place: Place | None = None
-        self._outcome = Outcome.UNKNOWN
+        self._outcome = Outcome.UNUSED
         self._failed: list[WorkerId] = []
 
     async def dial(self) -> Dial:

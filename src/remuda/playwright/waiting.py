@@ -16,7 +16,7 @@ from remuda.fleet.line import Place as Standing
 from remuda.keyspace.playwright import ANY_VERSION
 from remuda.playwright.book import freed_bell
 from remuda.playwright.connections import Connections
-from remuda.playwright.model import Place
+from remuda.playwright.model import Outcome, Place
 from remuda.playwright.wish import Wish
 from remuda.store import Store
 
@@ -117,7 +117,7 @@ class WaitingRoom:
         except BaseException:
             # Leaving the line takes a moment, in which the client may leave too.
             if found is not None:
-                self._connections.close(found)
+                self._connections.close(found, Outcome.UNUSED)
             raise
         return found
 

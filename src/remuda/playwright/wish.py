@@ -69,8 +69,8 @@ def _version(asked: str, own: str) -> str:
     would refuse a client that says something else, so that is refused here."""
     if asked and own and asked != own:
         raise VersionNotOffered(
-            f"The path asks for Playwright {asked}, but the client is Playwright {own}. Leave the version out "
-            f"of the path, or install Playwright {asked} where the client runs"
+            f"The path asks for Playwright {asked}, but the client is Playwright {own}. Leave the version "
+            f"out of the path, or install Playwright {asked} where the client runs"
         )
     return asked or own
 
