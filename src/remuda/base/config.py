@@ -71,6 +71,11 @@ class Config:
     geckodriver: str = _option("", "geckodriver to run; by default the one that is found.")
     webkit: str = _option("", "MiniBrowser of WebKitGTK to run; by default the one that is found.")
     chromium_args: str = _option("", "More arguments for every Chromium, separated by spaces.")
+    allow_browser_args: str = _option(
+        "",
+        "Switches (without dashes), preferences, variables and driver options, separated by commas, that "
+        "clients may use beyond those known to be harmless; * allows all.",
+    )
     headless: bool = _option(
         True, "Run browsers without a window unless the client says otherwise.", also=("HEADLESS",)
     )
