@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from herds import DEADLINE, REMUDA
+from originals import OriginalProxy
 from processes import are_gone
 from remuda.base import clock
 from remuda.base.config import Config
@@ -83,6 +84,27 @@ def _monitor(server: Server, *, until: str) -> list[list[str]]:
             if command == f"GET {until}":
                 return commands
     return commands
+
+
+async def test_a_worker_takes_off_what_a_foreign_proxy_counted_for_nothing(
+    store: Store, tmp_path: Path
+) -> None:
+    # Patient for one second instead of twenty.
+    async with running_worker(store, tmp_path, REMUDA_PLAYWRIGHT_LEASE="1"):
+        proxy = OriginalProxy(store)
+        served, gone = await proxy.select("chromium"), await proxy.select("chromium")
+        assert served is not None
+        assert gone is not None
+
+        async with stock_client(served.endpoint) as (_, page):
+            await eventually(lambda: counts(store, served.field, "1"), DEADLINE)
+            assert await page.title() == "Pasture"
+        await proxy.disconnected(served)
+        assert await counts(store, served.field, "0")
+
+
+async def counts(store: Store, field: str, connections: str) -> bool:
+    return await store.hget(keys.ACTIVE_CONNECTIONS(), field) == connections
 
 
 async def test_gateways_reach_a_worker_under_its_private_name(store: Store, tmp_path: Path) -> None:

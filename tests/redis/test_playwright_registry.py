@@ -30,7 +30,9 @@ async def test_a_registration_writes_what_is_documented(any_store: Store) -> Non
 
     fields = await any_store.hgetall(W1)
     beat = int(fields.pop("lastHeartbeat"))
+    assert abs(int(fields.pop("startedAt")) / 1000 - beat) <= 5
     assert fields == {
+        "id": "w1",
         "browserType": "chromium",
         "wsEndpoint": "ws://host:1/w1",
         "endpoint": "ws://host:1/w1",

@@ -5,7 +5,9 @@
 -- ARGV[4] status
 -- ARGV[5] seconds until it is taken for dead
 -- ARGV[6] newcomer, 1 if it has just started, else empty
--- returns the command that waits for it (nil: none), and 1 if it had to be registered
+-- ARGV[7] since, when it started, in Unix milliseconds
+-- returns the command that waits for it (nil: none), 1 if it had to be registered, how many connections its counter
+-- shows, and how many of them have a lease
 
 local worker, endpoint, version, status, seconds = ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])
 local key, name = key_of(worker), field(worker)
@@ -14,18 +16,21 @@ local is_unknown = is_new or call('HGET', key, 'wsEndpoint') ~= endpoint
   or call('HGET', VERSIONS, worker) ~= version
 
 if is_unknown then
-  local connections = call('ZCARD', connections_of(worker))
-  call('HSET', key, 'browserType', own_browser, 'wsEndpoint', endpoint, 'endpoint', endpoint,
-    'status', status, 'lastHeartbeat', this_second)
-  -- The document writes 0 here. Connections that have outlived the loss of the key are not forgotten.
-  call('HSET', ACTIVE, name, math.max(connections, tonumber(call('HGET', ACTIVE, name) or 0)))
-  call('HSET', LIFETIME, name, math.max(connections, lifetime_of(worker)))
+  -- The original's proxy takes an entry without `id` for none, and has counted by then.
+  call('HSET', key, 'id', worker, 'browserType', own_browser, 'wsEndpoint', endpoint, 'endpoint', endpoint,
+    'status', status, 'startedAt', ARGV[7], 'lastHeartbeat', this_second)
   call('EXPIRE', key, seconds)
   call('HSET', VERSIONS, worker, version)
 else
   call('HSET', key, 'lastHeartbeat', this_second)
   call('EXPIRE', key, seconds)
 end
+-- The document writes 0 when a worker registers. Connections that have outlived the loss of the key are not
+-- forgotten; and others write these counters too, below zero or not at all.
+local leased = call('ZCARD', connections_of(worker))
+local shown = math.max(leased, tonumber(call('HGET', ACTIVE, name) or 0))
+call('HSET', ACTIVE, name, shown)
+call('HSET', LIFETIME, name, math.max(leased, lifetime_of(worker)))
 call('ZADD', OFFERS, 'GT', now + seconds, version)
 
 -- A beat shows that a worker lives, not that gateways reach it: who has failed again after one stays suspected
@@ -42,4 +47,4 @@ elseif is_unknown or is_cleared then
   file(worker)
   ring()
 end
-return {call('GET', string.format(KEYS[14], worker)), is_unknown and 1 or 0}
+return {call('GET', string.format(KEYS[14], worker)), is_unknown and 1 or 0, shown, leased}

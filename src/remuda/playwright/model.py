@@ -104,6 +104,32 @@ class Limits:
         )
 
 
+class Surplus:
+    """How many connections a counter shows that nothing stands for, once that has been so for long enough.
+
+    Patience, since a connection is counted before its socket is open, and a gateway that was killed has
+    leases without sockets until they run out.
+    """
+
+    def __init__(self, *, patience: float) -> None:
+        self._patience = patience
+        self._since = 0.0
+        self._least = 0
+
+    def look(self, surplus: int, now: float) -> int:
+        """What there has been too many of all the time; 0 until that is certain."""
+        if surplus <= 0:
+            self._least = 0
+            return 0
+        if not self._least:
+            self._since, self._least = now, surplus
+        self._least = min(self._least, surplus)
+        if now - self._since < self._patience:
+            return 0
+        certain, self._least = self._least, 0
+        return certain
+
+
 def browser_of(text: str) -> Browser:
     """The browser of this name; InvalidArgument names those there are."""
     try:

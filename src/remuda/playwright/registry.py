@@ -3,13 +3,17 @@ lost it, the next beat writes it down again, drain included.
 """
 
 from remuda.base import clock
+from remuda.base.log import get_logger
 from remuda.keyspace.key import ChannelName
 from remuda.keyspace.playwright import ACTIVE_CONNECTIONS, WORKER_COMMAND
 from remuda.playwright.book import BOOK, load
-from remuda.playwright.model import Status, Worker
+from remuda.playwright.model import Status, Surplus, Worker
 from remuda.store import Store
 
-_ANNOUNCE = load("announce.lua", "worker", "endpoint", "version", "status", "seconds", "newcomer")
+log = get_logger(__name__)
+
+_ANNOUNCE = load("announce.lua", "worker", "endpoint", "version", "status", "seconds", "newcomer", "since")
+_CORRECT = load("correct.lua", "worker", "surplus")
 _LEAVE = load("leave.lua", "worker", "seconds")
 
 SHUTDOWN = "shutdown"
@@ -29,6 +33,8 @@ class Registry:
         self._lease = lease
         self._status = Status.AVAILABLE
         self._lost_until = 0.0
+        self._started = int(clock.now() * 1000)
+        self._surplus = Surplus(patience=lease)
 
     @property
     def command_channel(self) -> ChannelName:
@@ -39,11 +45,21 @@ class Registry:
         """Makes the worker known, which has just started."""
         await self._announce(newcomer=True)
 
-    async def beat(self) -> bool:
-        """Says that the worker is alive; whether it is told to shut down."""
-        command, was_lost = await self._announce()
+    async def beat(self, *, sockets: int | None = None) -> bool:
+        """Says that the worker is alive; whether it is told to shut down.
+
+        With the number of clients that are connected to it, its counter is corrected: what a proxy of another
+        make has counted and never takes off again is gone after a lease.
+        """
+        command, was_lost, shown, leased = await self._announce()
         if was_lost:
             self._lost_until = clock.monotonic() + self._lease
+        if sockets is not None and (
+            surplus := self._surplus.look(shown - max(leased, sockets), clock.monotonic())
+        ):
+            args = [self._worker.id, surplus]
+            corrected = await self._store.run(_CORRECT, keys=BOOK[self._worker.browser], args=args)
+            log.info("count of connections corrected", worker=self._worker.id, surplus=corrected)
         return command == SHUTDOWN
 
     async def drain(self) -> None:
@@ -66,9 +82,9 @@ class Registry:
         book = BOOK[self._worker.browser]
         await self._store.run(_LEAVE, keys=book, args=[self._worker.id, REPLACED_WITHIN])
 
-    async def _announce(self, *, newcomer: bool = False) -> tuple[str | None, bool]:
+    async def _announce(self, *, newcomer: bool = False) -> tuple[str | None, bool, int, int]:
         worker = self._worker
-        command, was_unknown = await self._store.run(
+        command, was_unknown, shown, leased = await self._store.run(
             _ANNOUNCE,
             keys=BOOK[worker.browser],
             args=[
@@ -78,6 +94,7 @@ class Registry:
                 self._status,
                 self._key_ttl,
                 "1" if newcomer else "",
+                self._started,
             ],
         )
-        return command, bool(was_unknown)
+        return command, bool(was_unknown), shown, leased

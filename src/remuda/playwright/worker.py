@@ -137,9 +137,11 @@ class Worker(Role):
             while True:
                 # A call only says "look"; so does the return of Redis, which may have forgotten us.
                 await calls.wait(self._config.playwright_beat)
+                # First: the check-up is a connection, too.
+                sockets = await self._connections()
                 if not self._is_draining:
                     await self._check(server)
-                await self._beat(registry)
+                await self._beat(registry, sockets)
 
     async def _check(self, server: BrowserServer) -> None:
         """Has a worker leave whose browser does not answer. It drains: what still works may finish."""
@@ -157,9 +159,9 @@ class Worker(Role):
         done, _ = await asyncio.wait([self._ending], timeout=END_GRACE)
         return bool(done)
 
-    async def _beat(self, registry: Registry) -> None:
+    async def _beat(self, registry: Registry, sockets: int) -> None:
         try:
-            is_told_to_leave = await registry.beat()
+            is_told_to_leave = await registry.beat(sockets=sockets)
         except Unavailable as error:
             log.warning("beat missed", worker=self.id, reason=error.message)
             return
