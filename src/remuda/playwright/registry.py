@@ -57,8 +57,9 @@ class Registry:
         if sockets is not None and (
             surplus := self._surplus.look(shown - max(leased, sockets), clock.monotonic())
         ):
-            args = [self._worker.id, surplus]
-            corrected = await self._store.run(_CORRECT, keys=BOOK[self._worker.browser], args=args)
+            corrected = await self._store.run(
+                _CORRECT, keys=BOOK[self._worker.browser], args=[self._worker.id, surplus]
+            )
             log.info("count of connections corrected", worker=self._worker.id, surplus=corrected)
         return command == SHUTDOWN
 
