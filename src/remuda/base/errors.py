@@ -12,6 +12,7 @@
     ├── Unavailable           try again later; carries `retry_after`
     │   ├── StoreUnavailable
     │   ├── UpstreamUnavailable
+    │   ├── Overloaded
     │   ├── Draining
     │   ├── LineFull
     │   ├── SessionNotCreated
@@ -134,6 +135,10 @@ class UpstreamUnavailable(Unavailable):
     """The process that should answer this cannot be reached."""
 
     status = 502
+
+
+class Overloaded(Unavailable):
+    """This process has no room for another request right now."""
 
 
 class Draining(Unavailable):

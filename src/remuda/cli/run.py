@@ -8,6 +8,7 @@ from functools import partial
 import uvloop
 
 from remuda.base.config import Config
+from remuda.base.descriptors import raise_limit
 from remuda.base.errors import Misconfigured
 from remuda.base.log import configure_logs, get_logger
 from remuda.fleet.lifeline import Lifeline
@@ -109,6 +110,9 @@ def run_roles(names: Sequence[str], config: Config) -> None:
     if not config.redis:
         raise Misconfigured("A role needs to know its Redis: --redis URL or REMUDA_REDIS")
     configure_logs(level=config.log_level, form=config.log_format, role="+".join(names), pid=os.getpid())
+    # A worker's clients are connected to its browser server, which raises its limit itself.
+    if "worker" not in names:
+        raise_limit()
     uvloop.run(_live(names, config))
 
 

@@ -3,8 +3,13 @@
 import asyncio
 import socket
 
+import msgspec
 import uvicorn
-from starlette.types import ASGIApp
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from remuda.base import descriptors
+from remuda.base.errors import Overloaded
 
 # Longer than any gateway keeps a pooled connection: the side that reuses must be the first to close.
 KEEP_ALIVE = 75
@@ -18,7 +23,7 @@ class HttpServer:
     def __init__(self, app: ASGIApp, *, host: str) -> None:
         self._host = host
         config = uvicorn.Config(
-            app,
+            _spare_descriptors(app),
             http="httptools",
             ws="none",
             lifespan="off",
@@ -52,3 +57,22 @@ class HttpServer:
         if self._uvicorn.started:
             self._uvicorn.started = False
             await self._uvicorn.shutdown()
+
+
+def _spare_descriptors(app: ASGIApp) -> ASGIApp:
+    """The application as long as there are descriptors left; then its clients hear that there are none.
+
+    The last eighth is for what is under way. Those who need more than a descriptor each give up earlier.
+    """
+
+    async def serve(scope: Scope, receive: Receive, send: Send) -> None:
+        limit = descriptors.limit()
+        if descriptors.in_use() < limit - limit // 8:
+            await app(scope, receive, send)
+            return
+        error = Overloaded()
+        answer = Response(msgspec.json.encode(error.api_face()), error.status, error.headers())
+        answer.headers["Content-Type"] = "application/json; charset=utf-8"
+        await answer(scope, receive, send)
+
+    return serve

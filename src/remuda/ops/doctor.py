@@ -277,7 +277,8 @@ def look_at_system() -> list[Check]:
     shm = shutil.disk_usage(SHM).total if SHM.is_dir() else None
     return [
         judge_shm(shm),
-        judge_open_files(resource.getrlimit(resource.RLIMIT_NOFILE)[0]),
+        # The hard limit: roles raise the soft one to it.
+        judge_open_files(resource.getrlimit(resource.RLIMIT_NOFILE)[1]),
         judge_user(os.geteuid()),
     ]
 

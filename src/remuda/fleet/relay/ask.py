@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Mapping
 
+from remuda.base.descriptors import own_lack
 from remuda.base.errors import UpstreamUnavailable
 from remuda.fleet.relay.address import Address
 from remuda.fleet.relay.errors import MalformedResponse
@@ -18,7 +19,7 @@ async def ask(
     headers: Mapping[str, str] | None = None,
     timeout: float,
 ) -> tuple[int, bytes]:
-    """Status and body of the answer; UpstreamUnavailable when there is none.
+    """Status and body of the answer; UpstreamUnavailable when there is none, Overloaded if that is our fault.
 
     On a connection of its own, which is closed when the caller is cancelled: the other side then knows that
     nobody waits any more.
@@ -34,6 +35,9 @@ async def ask(
             finally:
                 writer.close()
     except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
+        lack = own_lack(error) if isinstance(error, OSError) else None
+        if lack is not None:
+            raise lack from error
         raise UpstreamUnavailable(f"{address} does not answer: {str(error) or 'too late'}.") from error
     except MalformedResponse as error:
         raise UpstreamUnavailable(f"{address} did not answer in HTTP/1.1: {error}.") from error

@@ -53,8 +53,11 @@ class Client(asyncio.Protocol):
         peer = transport.get_extra_info("peername")
         self._peer = peer[0] if isinstance(peer, tuple) else ""
         self.expires = self.relay.deadline()
-        self.relay.connections.add(self)
-        probe_when_silent(transport)
+        descriptor = probe_when_silent(transport)
+        if descriptor >= self.relay.crowded_at:
+            self.relay.turn_away(self.transport, descriptor, self._peer)
+        else:
+            self.relay.connections.add(self)
 
     def data_received(self, data: bytes) -> None:
         if self.exchange is not None or self._is_paused or self._is_leaving:

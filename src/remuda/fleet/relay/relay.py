@@ -4,11 +4,13 @@ import asyncio
 import logging
 from typing import Protocol
 
+from remuda.base import descriptors
 from remuda.base.errors import RemudaError
 from remuda.fleet.relay.client import Client
 from remuda.fleet.relay.farewell import say_goodbye
 from remuda.fleet.relay.head import Request
 from remuda.fleet.relay.plan import Answer, Limits, Observer, RenderError, Router, Unobserved
+from remuda.fleet.relay.surplus import Surplus
 from remuda.fleet.relay.tunnel import Tunnel
 from remuda.fleet.relay.upstream import Pool
 
@@ -47,6 +49,11 @@ class Relay:
         self.connections: set[Connection] = set()
         self.tunnels: set[Tunnel] = set()
         self.is_draining = False
+        # Descriptors from which on new clients are turned away, and not even heard. A quarter is for the
+        # upstreams of those who are here, for Redis, and for saying no.
+        limit = descriptors.limit()
+        self.crowded_at, self.full_at = limit - limit // 4, limit - limit // 16
+        self._turned_away = 0
         # The loop's time at the last tick: deadlines need no more precision, and a timer or a clock call
         # per request would cost more than routing it.
         self.now = 0.0
@@ -71,6 +78,18 @@ class Relay:
         except Exception:
             log.exception("error cannot be rendered")
             return Answer(500)
+
+    def turn_away(self, transport: asyncio.Transport, descriptor: int, peer: str) -> None:
+        """Tell a new client that there is no room for it."""
+        if not self._turned_away:
+            log.warning("clients turned away: %d of %d files are open", descriptor, descriptors.limit())
+        self._turned_away += 1
+        surplus = Surplus(self, transport, peer)
+        transport.set_protocol(surplus)
+        self.connections.add(surplus)
+        if descriptor >= self.full_at:
+            surplus.answer(b"")
+            transport.close()
 
     def forget(self, connection: Connection) -> None:
         """The connection is closed, or has become another."""
@@ -121,4 +140,7 @@ class Relay:
             connection.expire()
         for tunnel in list(self.tunnels):
             tunnel.tell()
+        if self._turned_away and descriptors.in_use() < self.crowded_at:
+            log.warning("clients welcome again: %d were turned away", self._turned_away)
+            self._turned_away = 0
         self._ticker = loop.call_later(self.limits.tick, self._tick)

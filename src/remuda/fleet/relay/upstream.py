@@ -3,7 +3,8 @@
 import asyncio
 from typing import Protocol, cast
 
-from remuda.base.errors import UpstreamUnavailable
+from remuda.base.descriptors import own_lack
+from remuda.base.errors import Overloaded, UpstreamUnavailable
 from remuda.fleet.relay.address import Address
 from remuda.fleet.relay.body import Body, MalformedBody, UntilClose, body_of
 from remuda.fleet.relay.errors import MalformedResponse
@@ -17,6 +18,10 @@ from remuda.fleet.relay.head import (
     remember_response,
 )
 from remuda.fleet.relay.plan import Limits
+
+# How often and how long a connection waits for the descriptor that it needs.
+LACK_TRIES = 10
+LACK_PAUSE = 0.1
 
 
 class Owner(Protocol):
@@ -222,13 +227,24 @@ class Pool:
             idle.remove(upstream)
 
     async def connect(self, address: Address) -> Upstream:
-        """A new connection; raises UpstreamUnavailable."""
+        """A new connection; raises UpstreamUnavailable, or Overloaded when it is not the upstream's fault."""
+        for _ in range(LACK_TRIES):
+            try:
+                return await self._connect(address)
+            except Overloaded:
+                # What is idle gives way, and what is under way ends.
+                self.close()
+                await asyncio.sleep(LACK_PAUSE)
+        return await self._connect(address)
+
+    async def _connect(self, address: Address) -> Upstream:
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(self._limits.connect_timeout):
                 _, upstream = await loop.create_connection(lambda: Upstream(self, address), *address)
         except OSError as error:
-            raise UpstreamUnavailable(f"{address} cannot be reached: {error}.") from error
+            lack = own_lack(error)
+            raise lack or UpstreamUnavailable(f"{address} cannot be reached: {error}.") from error
         return upstream
 
     def sweep(self, now: float) -> None:

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 import msgspec
 import psutil
 
+from remuda.base.descriptors import own_lack
 from remuda.base.errors import DriverTimeout, DriverUnavailable, InvalidArgument
 from remuda.base.ids import NodeId
 from remuda.base.log import get_logger
@@ -213,7 +214,8 @@ class Driver:
         try:
             return await asyncio.to_thread(_call, to or self.address, method, path, body, timeout)
         except (OSError, http.client.HTTPException) as error:
-            raise DriverUnavailable(
+            lack = own_lack(error) if isinstance(error, OSError) else None
+            raise lack or DriverUnavailable(
                 f"The driver does not answer: {str(error) or type(error).__name__}"
             ) from error
 

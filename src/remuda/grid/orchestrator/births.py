@@ -11,6 +11,7 @@ from contextlib import suppress
 import msgspec
 
 from remuda.base.config import Config
+from remuda.base.descriptors import own_lack, restore_limit
 from remuda.base.errors import DriverUnavailable
 from remuda.base.ids import SessionId
 from remuda.base.log import get_logger
@@ -157,6 +158,7 @@ class Births:
             pass_fds=inherited,
             start_new_session=True,
         )
+        restore_limit(self._nursery.pid)
         theirs.close()
         ours.setblocking(False)
         self._orders = ours
@@ -183,6 +185,8 @@ class Births:
             try:
                 return await self._ask(browser, with_browser=with_browser)
             except OSError as error:  # A TimeoutError is one.
+                if (lack := own_lack(error)) is not None:
+                    raise lack from error
                 log.warning("nursery replaced", reason=str(error) or "no answer")
                 # Killed even if it only hangs: its late answer would be taken for that to the next request.
                 await self.stop(grace=0)
