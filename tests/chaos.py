@@ -18,6 +18,7 @@ from unittest.mock import patch
 
 import aiohttp
 
+from credentials import herd_headers
 from remuda.base.ids import NodeId, OrchestratorId, SessionId, new_id
 from remuda.fleet.line import Lines
 from remuda.fleet.relay import Address
@@ -148,8 +149,9 @@ class Chaos:
         """What happened that never may: nodes beyond their number."""
 
     async def __aenter__(self) -> "Chaos":
-        self._http = await self._stack.enter_async_context(aiohttp.ClientSession())
         self.store = await self._stack.enter_async_context(Store(self._url))
+        http = aiohttp.ClientSession(headers=await herd_headers(self.store))
+        self._http = await self._stack.enter_async_context(http)
         asyncio.get_running_loop().set_exception_handler(_hear)
         self._stack.enter_context(patch.object(node_module, "Driver", PaperDriver))
         self._stack.enter_context(patch.dict(Lines.__init__.__kwdefaults__, lease=SHORT_LEASE))

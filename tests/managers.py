@@ -8,6 +8,7 @@ from typing import Any
 
 import aiohttp
 
+from credentials import herd_headers
 from grids import advertise, all_sessions, check_counters, codes_of, own_slots
 from remuda.base.ids import OrchestratorId, SessionId
 from remuda.fleet.queue import ReliableQueue
@@ -64,7 +65,7 @@ async def running(store: Store) -> AsyncIterator[tuple[Manager, Client]]:
     await manager.start()
     serving = asyncio.create_task(manager.serve(), name="serve")
     try:
-        async with aiohttp.ClientSession() as http:
+        async with aiohttp.ClientSession(headers=await herd_headers(store)) as http:
             yield manager, Client(manager, http)
     finally:
         serving.cancel()

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from typing import cast
 
 from remuda.base.errors import RemudaError
-from remuda.fleet.relay import Address, Answer, Forward, Limits, Relay, Request, Router
+from remuda.fleet.relay import Address, Answer, Forward, Guard, Limits, Relay, Request, Router
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 GET = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
@@ -149,13 +149,16 @@ class Kit:
 
 @asynccontextmanager
 async def relaying(
-    make_router: Callable[[Address], Router] | None = None, *, limits: Limits = FAST
+    make_router: Callable[[Address], Router] | None = None,
+    *,
+    limits: Limits = FAST,
+    guard: Guard | None = None,
 ) -> AsyncIterator[Kit]:
     """Run a relay; by default everything is forwarded to its upstream."""
     upstream, witness = Upstream(), Witness()
     async with upstream.listening() as address:
         router = make_router(address) if make_router else lambda request: Forward(address)
-        relay = Relay(router, render_error, observer=witness, limits=limits)
+        relay = Relay(router, render_error, guard=guard, observer=witness, limits=limits)
         server = await asyncio.get_running_loop().create_server(relay.protocol, "127.0.0.1", 0)
         try:
             yield Kit(relay, server.sockets[0].getsockname()[1], upstream, witness)

@@ -9,6 +9,7 @@ from pathlib import Path
 import aiohttp
 from yarl import URL
 
+from credentials import herd_headers
 from remuda.base import clock
 from remuda.base.ids import SessionId, new_id
 from remuda.fleet.role import Life
@@ -91,6 +92,7 @@ async def asking(
 ) -> AsyncIterator[aiohttp.ClientResponse]:
     """The answer to a request for an artifact."""
     named = {name.replace("_", "-"): value for name, value in headers.items()}
+    named |= await herd_headers(storage._store)
     async with (
         aiohttp.ClientSession(auto_decompress=False) as client,
         client.request(method, url_of(storage, path), headers=named) as response,

@@ -8,8 +8,13 @@ from typing import Any
 import aiohttp
 import msgspec
 
+from credentials import herd_headers
+from remuda.base.errors import UpstreamUnavailable
 from remuda.base.ids import OrchestratorId, SessionId, SlotId, new_id
+from remuda.fleet.relay import Address
 from remuda.fleet.role import Role
+from remuda.fleet.secret import HerdSecret
+from remuda.gateway.door import Door
 from remuda.grid.capabilities import Capabilities, Offer
 from remuda.grid.model import State
 from remuda.grid.orchestrator.provisioner import Note
@@ -17,6 +22,7 @@ from remuda.grid.orchestrator.role import Orchestrator
 from remuda.grid.sessions import Sessions, node_beat
 from remuda.grid.slots import Slots
 from remuda.keyspace import grid
+from remuda.storage.model import StorageId
 from remuda.store import Store
 from remuda.web.api import Api
 
@@ -129,10 +135,54 @@ async def serving(api: Api) -> AsyncIterator[str]:
             await asyncio.gather(task, return_exceptions=True)
 
 
+class OnlyApi:
+    """A directory in which there is nothing but an api role."""
+
+    def __init__(self, api: Api) -> None:
+        host, _, port = api.address.rpartition(":")
+        self._address = Address(host, int(port))
+
+    def find_api(self) -> Address:
+        return self._address
+
+    def find_manager(self) -> Address:
+        raise UpstreamUnavailable
+
+    def find_node(self, session: SessionId) -> Address:
+        raise UpstreamUnavailable
+
+    def find_storage(self, storage: StorageId) -> Address:
+        raise UpstreamUnavailable
+
+    def forget(self, address: Address) -> None: ...
+
+
+@asynccontextmanager
+async def front_of(api: Api, store: Store) -> AsyncIterator[str]:
+    """The URL of a front door to the role, which serves meanwhile: a browser can show no credential."""
+    secret = HerdSecret(store)
+    await secret.read()
+    async with serving(api):
+        door = Door(OnlyApi(api), secret=secret)
+        server = await asyncio.get_running_loop().create_server(door.relay.protocol, "127.0.0.1", 0)
+        try:
+            yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        finally:
+            server.close()
+            door.relay.close()
+
+
 @asynccontextmanager
 async def visiting(store: Store) -> AsyncIterator[aiohttp.ClientSession]:
     """A client of an api role that serves meanwhile."""
-    async with serving(Api(store)) as url, aiohttp.ClientSession(url) as client:
+    async with serving(Api(store)) as url, herd_client(store, url) as client:
+        yield client
+
+
+@asynccontextmanager
+async def herd_client(store: Store, url: str) -> AsyncIterator[aiohttp.ClientSession]:
+    """A client at an internal port, to which it is the herd."""
+    async with aiohttp.ClientSession(url, headers=await herd_headers(store)) as client:
         yield client
 
 

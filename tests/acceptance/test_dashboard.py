@@ -24,7 +24,7 @@ from remuda.web.api import Api
 from remuda.web.openapi import public_path
 from remuda.web.table import ROUTES
 from waiting import eventually
-from web_states import Rider, orchestrator, running, serving
+from web_states import Rider, front_of, orchestrator, running
 
 FLAGS = (
     *("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
@@ -134,7 +134,7 @@ async def page(chromium: webdriver.Chrome) -> AsyncIterator[Page]:
 @asynccontextmanager
 async def dashboard(store: Store, page: Page) -> AsyncIterator[Rider]:
     """The dashboard of a herd without sessions, open on the page."""
-    async with running(orchestrator(store, slots=3)), serving(Api(store)) as url:
+    async with running(orchestrator(store, slots=3)), front_of(Api(store), store) as url:
         await page.open(url)
         await page.sees("live", at=".connection")
         yield Rider(store)
@@ -293,7 +293,7 @@ async def test_axe_finds_nothing_wrong_with_any_view(store: Store, page: Page) -
 
 
 async def test_axe_finds_nothing_wrong_with_a_page_that_has_lost_the_herd(store: Store, page: Page) -> None:
-    async with serving(Api(store)) as url:
+    async with front_of(Api(store), store) as url:
         await page.open(url)
         await page.sees("live", at=".connection")
     await page.sees("The herd cannot be reached.", at=".notice")
@@ -320,7 +320,7 @@ async def test_escape_closes_the_details_wherever_the_focus_is(store: Store, pag
 
 
 async def test_a_page_that_has_lost_the_herd_says_so(store: Store, page: Page) -> None:
-    async with serving(Api(store)) as url:
+    async with front_of(Api(store), store) as url:
         await page.open(url)
         await page.sees("live", at=".connection")
 
@@ -329,7 +329,7 @@ async def test_a_page_that_has_lost_the_herd_says_so(store: Store, page: Page) -
 
 
 async def test_the_page_of_the_api_shows_every_route(store: Store, page: Page) -> None:
-    async with serving(Api(store)) as url:
+    async with front_of(Api(store), store) as url:
         await page.open(f"{url}/api/docs")
 
         for route in ROUTES:

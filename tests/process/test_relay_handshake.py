@@ -109,7 +109,7 @@ async def dialling(
             upstream.reply = reply
             addresses.append(await stack.enter_async_context(upstream.listening()))
         asking = Asking(addresses, timeout=timeout)
-        relay = Relay(asking.route, render_error, observer=Witness(), limits=FAST)
+        relay = Relay(asking.route, render_error, guard=None, observer=Witness(), limits=FAST)
         server = await asyncio.get_running_loop().create_server(relay.protocol, "127.0.0.1", 0)
         yield Kit(relay, server.sockets[0].getsockname()[1], upstreams, asking)
         server.close()

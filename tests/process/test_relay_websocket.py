@@ -48,7 +48,7 @@ async def shouting() -> AsyncIterator[tuple[str, web.Application, Witness]]:
     await site.start()
     address = Address(*runner.addresses[0][:2])
     witness = Witness()
-    relay = Relay(lambda request: Forward(address), render_error, observer=witness, limits=FAST)
+    relay = Relay(lambda request: Forward(address), render_error, guard=None, observer=witness, limits=FAST)
     server = await asyncio.get_running_loop().create_server(relay.protocol, "127.0.0.1", 0)
     yield f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}/ws", app, witness
     server.close()

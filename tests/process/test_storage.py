@@ -12,6 +12,7 @@ from pathlib import Path
 
 import aiohttp
 
+from credentials import herd_headers
 from herds import running_herd
 from remuda.base.processes import die_with_parent
 from remuda.fleet.role import running_roles
@@ -92,7 +93,8 @@ async def test_a_storage_serves_and_leaves_on_a_signal(store: Store, redis_url: 
         (role,) = await eventually(lambda: running_roles(store), DEADLINE)
         assert (role["name"], role["id"]) == ("storage", storage)
         url = f"http://{role['address']}/storage/{storage}/{session}/a.log"
-        async with aiohttp.ClientSession() as client, client.get(url) as answer:
+        headers = await herd_headers(store)
+        async with aiohttp.ClientSession(headers=headers) as client, client.get(url) as answer:
             assert await answer.read() == b"hello"
 
         process.send_signal(signal.SIGTERM)

@@ -24,7 +24,7 @@ from remuda.ops.exporter import Exporter
 from remuda.store import Store
 from remuda.web.api import Api
 from waiting import eventually
-from web_states import CHROME, FIREFOX, Rider, orchestrator, running, serving
+from web_states import CHROME, FIREFOX, Rider, herd_client, orchestrator, running, serving
 
 HISTOGRAM = "webgrid_session_startup_duration_seconds"
 
@@ -38,7 +38,7 @@ async def visiting(store: Store) -> AsyncIterator[aiohttp.ClientSession]:
     """A client of the api role as the command line wires it."""
     api = ROLES["api"](store, Config())
     assert isinstance(api, Api)
-    async with serving(api) as url, aiohttp.ClientSession(url) as client:
+    async with serving(api) as url, herd_client(store, url) as client:
         yield client
 
 

@@ -4,8 +4,6 @@ import json
 import re
 from typing import Any
 
-import aiohttp
-
 import servers
 from asking import ask, send
 from remuda import __version__
@@ -16,7 +14,7 @@ from remuda.keyspace.key import ListName
 from remuda.store import Store
 from remuda.web.api import Api
 from waiting import eventually
-from web_states import CHROME, FIREFOX, Rider, orchestrator, running, serving, visiting
+from web_states import CHROME, FIREFOX, Rider, herd_client, orchestrator, running, serving, visiting
 
 # What KEDA's Selenium Grid scaler sends, as Go's json.Marshal writes it.
 KEDA = (
@@ -149,7 +147,7 @@ async def test_no_address_inside_the_herd_is_shown(store: Store) -> None:
     async with (
         running(orchestrator(store)),
         serving(Api(store)) as uri,
-        aiohttp.ClientSession(uri) as client,
+        herd_client(store, uri) as client,
     ):
         session = await rider.serve(browserName="chrome")
         actual = {
@@ -263,7 +261,7 @@ async def test_the_recorder_of_docker_selenium_finds_a_session(store: Store) -> 
     async with (
         running(orchestrator(store)),
         serving(Api(store)) as uri,
-        aiohttp.ClientSession(uri) as client,
+        herd_client(store, uri) as client,
     ):
         session = await Rider(store).serve(browserName="chrome", **{"se:name": "pay by card"})
 
@@ -292,7 +290,7 @@ async def test_grids_own_dashboard_is_answered(store: Store) -> None:
     async with (
         running(orchestrator(store)),
         serving(Api(store)) as uri,
-        aiohttp.ClientSession(uri) as client,
+        herd_client(store, uri) as client,
     ):
         session = await Rider(store).serve(browserName="chrome")
 

@@ -8,6 +8,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from credentials import herd_headers
 from remuda.base.ids import new_id
 from remuda.fleet.relay.address import Address
 from remuda.storage import serving
@@ -188,7 +189,9 @@ async def ask_verbatim(storage: Storage, target: str) -> int:
     host, _, port = storage.address.rpartition(":")
     address = Address(host, int(port))
     reader, writer = await asyncio.open_connection(*address)
-    writer.write(f"GET {target} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n".encode())
+    headers = {"Host": str(address), "Connection": "close", **await herd_headers(storage._store)}
+    lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+    writer.write(f"GET {target} HTTP/1.1\r\n{lines}\r\n".encode())
     status = int((await reader.readline()).split()[1])
     writer.close()
     return status
@@ -248,7 +251,10 @@ async def test_a_large_file_is_never_in_memory_as_a_whole(
         return pread(descriptor, size, offset)
 
     monkeypatch.setattr("remuda.storage.directory.os.pread", count)
-    async with running_storage(store, directory) as storage, aiohttp.ClientSession() as client:
+    async with (
+        running_storage(store, directory) as storage,
+        aiohttp.ClientSession(headers=await herd_headers(store)) as client,
+    ):
         async with client.get(url_of(storage, f"{SESSION}/huge.mp4")) as answer:
             assert answer.headers["Content-Length"] == str(1 << 40)
             assert await answer.content.readexactly(10) == bytes(10)

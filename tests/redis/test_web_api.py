@@ -1,6 +1,5 @@
 """The JSON API against a real Redis: every answer is what its declaration says."""
 
-import aiohttp
 import msgspec
 import pytest
 from msgspec import Struct
@@ -13,12 +12,13 @@ from remuda.fleet.role import Life, Role
 from remuda.grid.model import State
 from remuda.grid.sessions import Sessions, session_bell
 from remuda.keyspace import grid, storage
+from remuda.keyspace.fleet import SECRET
 from remuda.store import Store
 from remuda.web.api import Api
 from remuda.web.route import Route
 from remuda.web.table import ROUTES
 from waiting import eventually
-from web_states import Rider, get, orchestrator, running, serving, visiting
+from web_states import Rider, get, herd_client, orchestrator, running, serving, visiting
 
 UNKNOWN = "0c605c88-687e-40da-8068-1c1d2bafc6b7"
 STRUCTURED = [route for route in ROUTES if not isinstance(route.answer, str) and route.path != "/readyz"]
@@ -166,15 +166,15 @@ async def test_ending_a_session_that_waits_tells_that_its_client_gave_up(store: 
 @pytest.mark.parametrize("method", ["GET", "DELETE"])
 @pytest.mark.parametrize("session", [UNKNOWN, *HOSTILE], ids=range(len(HOSTILE) + 1))
 async def test_a_session_that_is_none_is_not_found(store: Store, method: str, session: str) -> None:
-    async with serving(Api(store)) as url, aiohttp.ClientSession() as client:
-        as_it_is = URL(f"{url}/api/sessions/{session}", encoded=True)
+    async with serving(Api(store)) as url, herd_client(store, url) as client:
+        as_it_is = URL(f"/api/sessions/{session}", encoded=True)
         async with client.request(method, as_it_is) as response:
             answer = await response.json()
 
         assert response.status == 404
         assert answer["error"]["code"] in ("session_lost", "unknown_command")
         assert len(answer["error"]["message"]) < 500
-        assert await store.send("DBSIZE") == 0
+        assert await store.send("KEYS", "*") == [SECRET()]
 
 
 @pytest.mark.parametrize("path", ["/nothing", "/api", "/api/", "/api/nothing", "/api/sessions/a/b/c"])

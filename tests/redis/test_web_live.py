@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 import servers
+from credentials import herd_headers
 from remuda.base.errors import Unavailable
 from remuda.store import Store
 from remuda.web import live
@@ -16,7 +17,7 @@ from remuda.web.api import Api
 from remuda.web.live import Live
 from remuda.web.overview import Overview, PlaywrightView, SlotCount
 from waiting import eventually
-from web_states import Rider, orchestrator, running, serving, visiting
+from web_states import Rider, herd_client, orchestrator, running, serving, visiting
 
 DEADLINE = 20.0
 
@@ -195,7 +196,7 @@ async def test_when_redis_goes_away_viewers_are_told_and_see_it_come_back(server
 
 async def test_a_viewer_does_not_keep_the_role_from_stopping(store: Store) -> None:
     api = Api(store)
-    async with aiohttp.ClientSession() as client:
+    async with aiohttp.ClientSession(headers=await herd_headers(store)) as client:
         async with asyncio.timeout(DEADLINE), serving(api) as url:
             response = await client.get(f"{url}/api/live")
             await next_event(events(response), "overview")
@@ -207,7 +208,7 @@ async def test_a_viewer_does_not_keep_the_role_from_stopping(store: Store) -> No
 
 async def test_who_only_wants_the_head_of_the_stream_is_no_viewer(store: Store) -> None:
     api = Api(store)
-    async with serving(api) as url, aiohttp.ClientSession(url) as client:
+    async with serving(api) as url, herd_client(store, url) as client:
         async with client.head("/api/live") as response:
             assert response.headers["Content-Type"].startswith("text/event-stream")
 
@@ -216,7 +217,7 @@ async def test_who_only_wants_the_head_of_the_stream_is_no_viewer(store: Store) 
 
 async def test_viewers_who_leave_are_no_longer_counted(store: Store) -> None:
     api = Api(store)
-    async with serving(api) as url, aiohttp.ClientSession(url) as client:
+    async with serving(api) as url, herd_client(store, url) as client:
         async with client.get("/api/live") as response:
             await next_event(events(response), "overview")
 

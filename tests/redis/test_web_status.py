@@ -1,6 +1,5 @@
 """`/status` and the queue in the shape of Selenium Grid 4, key by key."""
 
-import aiohttp
 import pytest
 
 import servers
@@ -10,7 +9,7 @@ from remuda.keyspace import grid
 from remuda.store import Store
 from remuda.web.api import Api
 from waiting import eventually
-from web_states import CHROME, Rider, get, orchestrator, running, serving, visiting
+from web_states import CHROME, Rider, get, herd_client, orchestrator, running, serving, visiting
 
 STEREOTYPE = {"browserName": "chrome", "browserVersion": CHROME.version, "platformName": "linux"}
 SLOT = {**STEREOTYPE, "se:downloadsEnabled": True}
@@ -22,7 +21,7 @@ async def test_status_of_a_herd_with_a_session(store: Store, path: str) -> None:
     async with (
         running(orchestrator(store)),
         serving(Api(store)) as uri,
-        aiohttp.ClientSession(uri) as client,
+        herd_client(store, uri) as client,
     ):
         session = await Rider(store).serve(browserName="chrome", **{"se:name": "pay by card"})
         started = await store.hget(grid.SESSION_STATUS(session), "aliveAt")
@@ -128,7 +127,7 @@ async def test_the_session_map_knows_a_session_until_it_ends(store: Store) -> No
     async with (
         running(orchestrator(store)),
         serving(Api(store)) as uri,
-        aiohttp.ClientSession(uri) as client,
+        herd_client(store, uri) as client,
     ):
         session = await rider.serve(browserName="chrome", **{"se:name": "pay by card"})
         started = await store.hget(grid.SESSION_STATUS(session), "aliveAt")

@@ -116,6 +116,8 @@ def test_what_libraries_log_comes_out_in_the_same_form(capsys: pytest.CaptureFix
         {"reason": OSError(f"cannot dial redis://:{SECRET}@db")},
         {"arguments": ("--redis", f"redis://:{SECRET}@db")},
         {"line": f"Authorization: Basic {SECRET}"},
+        {"line": f"X-Remuda-Secret: {SECRET}"},
+        {"headers": [(b"x-remuda-secret", SECRET.encode())]},
     ],
 )
 def test_no_field_gives_a_secret_away(

@@ -49,7 +49,7 @@ class MemoryRelay(Relay):
 
     def __init__(self) -> None:
         self.witness = Witness()
-        super().__init__(lambda request: Forward(ADDRESS), render_error, observer=self.witness)
+        super().__init__(lambda request: Forward(ADDRESS), render_error, guard=None, observer=self.witness)
         self.upstreams: list[Upstream] = []
         self.outside = Memory()
         self.client = self.protocol()

@@ -7,6 +7,7 @@
     │   ├── UnknownMethod
     │   ├── UpgradeRequired
     │   ├── Forbidden
+    │   │   └── InternalPort
     │   ├── VersionNotOffered
     │   └── Misconfigured     the operator's input is wrong
     ├── Unavailable           try again later; carries `retry_after`
@@ -101,6 +102,10 @@ class Forbidden(Refused):
 
     status = 403
     webdriver = "unknown error"
+
+
+class InternalPort(Forbidden):
+    """This port is internal: it answers only processes of its own herd. Clients use the front door."""
 
 
 class VersionNotOffered(Refused):

@@ -17,7 +17,7 @@ _SECRET_NAMES = re.compile(r"token|password|secret|authorization|cookie|api_?key
 # Up to the last @: a password may hold one that nobody has escaped.
 _URL_CREDENTIALS = re.compile(r"(\w+://)[^/\s]+@")
 _QUERY_SECRET = re.compile(r"([?&](?:token|password|secret|api_?key)=)[^&\s\"']+", re.IGNORECASE)
-_HEADER_SECRET = re.compile(r"((?:authorization|cookie)[\"']?\s*:\s*)[^\r\n]+", re.IGNORECASE)
+_HEADER_SECRET = re.compile(r"((?:authorization|cookie|x-remuda-secret)[\"']?\s*:\s*)[^\r\n]+", re.IGNORECASE)
 
 _FIELDS = "remuda_fields"
 """The attribute of a log record that carries an event's fields."""

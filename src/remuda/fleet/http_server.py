@@ -1,4 +1,7 @@
-"""uvicorn inside a role: its steps are taken one by one, so that signals stay the process's business."""
+"""uvicorn inside a role: its steps are taken one by one, so that signals stay the process's business.
+
+Every such server is behind the gateway, so it answers only those that show the herd's credential.
+"""
 
 import asyncio
 import socket
@@ -9,21 +12,23 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from remuda.base import descriptors
-from remuda.base.errors import Overloaded
+from remuda.base.errors import InternalPort, Overloaded, RemudaError
+from remuda.fleet.relay import CREDENTIAL_HEADER, Guard
 
 # Longer than any gateway keeps a pooled connection: the side that reuses must be the first to close.
 KEEP_ALIVE = 75
 LAST_ANSWERS = 5
 BACKLOG = 1024
+_CREDENTIAL = CREDENTIAL_HEADER.lower().encode()
 
 
 class HttpServer:
-    """An ASGI application on a port of its own."""
+    """An ASGI application on an internal port of its own."""
 
-    def __init__(self, app: ASGIApp, *, host: str) -> None:
+    def __init__(self, app: ASGIApp, *, host: str, guard: Guard) -> None:
         self._host = host
         config = uvicorn.Config(
-            _spare_descriptors(app),
+            _guarded(_spare_descriptors(app), guard),
             http="httptools",
             ws="none",
             lifespan="off",
@@ -59,6 +64,25 @@ class HttpServer:
             await self._uvicorn.shutdown()
 
 
+def _guarded(app: ASGIApp, guard: Guard) -> ASGIApp:
+    """The application for those that show the right credential, which it does not see."""
+
+    async def serve(scope: Scope, receive: Receive, send: Send) -> None:
+        shown = [value for name, value in scope["headers"] if name == _CREDENTIAL]
+        credential = b", ".join(shown) if shown else None
+        if not guard.admits(credential):
+            looked = asyncio.Event()
+            guard.look_again(looked.set)
+            await looked.wait()
+        if guard.admits(credential):
+            scope["headers"] = [each for each in scope["headers"] if each[0] != _CREDENTIAL]
+            await app(scope, receive, send)
+        else:
+            await _answer(InternalPort())(scope, receive, send)
+
+    return serve
+
+
 def _spare_descriptors(app: ASGIApp) -> ASGIApp:
     """The application as long as there are descriptors left; then its clients hear that there are none.
 
@@ -69,10 +93,13 @@ def _spare_descriptors(app: ASGIApp) -> ASGIApp:
         limit = descriptors.limit()
         if descriptors.in_use() < limit - limit // 8:
             await app(scope, receive, send)
-            return
-        error = Overloaded()
-        answer = Response(msgspec.json.encode(error.api_face()), error.status, error.headers())
-        answer.headers["Content-Type"] = "application/json; charset=utf-8"
-        await answer(scope, receive, send)
+        else:
+            await _answer(Overloaded())(scope, receive, send)
 
     return serve
+
+
+def _answer(error: RemudaError) -> Response:
+    answer = Response(msgspec.json.encode(error.api_face()), error.status, error.headers())
+    answer.headers["Content-Type"] = "application/json; charset=utf-8"
+    return answer

@@ -14,6 +14,7 @@ from remuda.base.errors import RemudaError, Unavailable, UpgradeRequired, Upstre
 from remuda.base.ids import SessionId
 from remuda.base.log import get_logger
 from remuda.fleet.relay import Address, Answer, Dial, Forward, Plan, Request, ask
+from remuda.fleet.secret import HerdSecret
 from remuda.gateway.directory import Directory
 
 log = get_logger(__name__)
@@ -39,8 +40,9 @@ _WANTED = msgspec.json.encode(
 class Cdp:
     """Serves `/cdp`."""
 
-    def __init__(self, directory: Directory) -> None:
+    def __init__(self, directory: Directory, secret: HerdSecret) -> None:
         self._directory = directory
+        self._secret = secret
         self._deletions: set[asyncio.Task[None]] = set()
 
     async def route(self, request: Request) -> Plan:
@@ -57,7 +59,8 @@ class Cdp:
         except BaseException:
             self.delete_soon(session)
             raise
-        forward = Forward(address, f"/session/{session}/se/cdp", host=str(address))
+        path = f"/session/{session}/se/cdp"
+        forward = Forward(address, path, host=str(address), credential=self._secret.line)
         return Dial(forward, _Call(self, session), HANDSHAKE_TIMEOUT)
 
     async def _create(self, request: Request) -> SessionId:
@@ -72,7 +75,15 @@ class Cdp:
         found = self._directory.find_manager()
         manager = found if isinstance(found, Address) else await found
         try:
-            return await ask(manager, "POST", "/session", _WANTED, headers=headers, timeout=CREATE_TIMEOUT)
+            return await ask(
+                manager,
+                "POST",
+                "/session",
+                _WANTED,
+                credential=self._secret.line,
+                headers=headers,
+                timeout=CREATE_TIMEOUT,
+            )
         except UpstreamUnavailable:
             self._directory.forget(manager)
             raise
@@ -87,7 +98,8 @@ class Cdp:
         try:
             node = self._directory.find_node(session)
             address = node if isinstance(node, Address) else await node
-            await ask(address, "DELETE", f"/session/{session}", timeout=DELETE_TIMEOUT)
+            path = f"/session/{session}"
+            await ask(address, "DELETE", path, credential=self._secret.line, timeout=DELETE_TIMEOUT)
         except RemudaError as error:
             log.debug("session ended before", session=session, reason=error.message)
 

@@ -1,6 +1,7 @@
 """The front door: checks where a request comes from, finds who serves it, and counts what went through."""
 
 from collections.abc import Awaitable, Mapping
+from typing import Protocol
 
 from remuda.fleet.relay import Address, Forward, Limits, Plan, Relay, Request, Router
 from remuda.gateway.counters import Counters
@@ -14,6 +15,18 @@ from remuda.gateway.routes import Kind, Route, find_route, is_for_any_page
 _BROWSERS = frozenset((Kind.PLAYWRIGHT, Kind.CDP))
 
 
+class Credential(Protocol):
+    """What the door shows to the processes behind it."""
+
+    line: bytes
+
+
+class _NoCredential:
+    """For doors before which nothing is guarded."""
+
+    line = b""
+
+
 class Door:
     """Routes of the public port; `relay` serves them."""
 
@@ -25,10 +38,12 @@ class Door:
         origins: OriginRule | None = None,
         counters: Counters | None = None,
         limits: Limits | None = None,
+        secret: Credential | None = None,
     ) -> None:
         self.journal = Journal()
         self.counters = counters or Counters(self.journal.client_lost)
-        self.relay = Relay(self.route, render_error, observer=self.counters, limits=limits)
+        self.relay = Relay(self.route, render_error, guard=None, observer=self.counters, limits=limits)
+        self._secret = secret or _NoCredential()
         self._directory = directory
         # Those that find a way of their own to who serves them.
         self._rooms = rooms or {}
@@ -44,15 +59,15 @@ class Door:
         if route.session is not None:
             found = self._directory.find_node(route.session)
             if isinstance(found, Address):
-                # A driver has no use for who asked, and a head that goes on as it came costs nothing.
-                return Forward(found, route.target)
+                # A driver has no use for who asked, and a head that goes on nearly as it came costs little.
+                return Forward(found, route.target, credential=self._secret.line)
         elif route.kind in self._rooms:
             return self._rooms[route.kind](request)
         else:
             found = self._find_other(route)
             if isinstance(found, Address):
-                return _forward(request, route, found)
-        return _forward_later(request, route, found)
+                return self._forward(request, route, found)
+        return self._forward_later(request, route, found)
 
     def _find_other(self, route: Route) -> Address | Awaitable[Address]:
         if route.storage is not None:
@@ -68,15 +83,12 @@ class Door:
         request.head.memo[self] = route
         return route
 
+    async def _forward_later(self, request: Request, route: Route, found: Awaitable[Address]) -> Forward:
+        return self._forward(request, route, await found)
 
-async def _forward_later(request: Request, route: Route, found: Awaitable[Address]) -> Forward:
-    return _forward(request, route, await found)
-
-
-def _forward(request: Request, route: Route, address: Address) -> Forward:
-    if route.kind is Kind.NODE:
-        return Forward(address, route.target)
-    return Forward(address, route.target, _forwarded(request))
+    def _forward(self, request: Request, route: Route, address: Address) -> Forward:
+        headers = () if route.kind is Kind.NODE else _forwarded(request)
+        return Forward(address, route.target, headers, credential=self._secret.line)
 
 
 def _forwarded(request: Request) -> list[tuple[str, str]]:

@@ -9,6 +9,7 @@ from remuda.base.hosts import is_loopback
 from remuda.base.log import get_logger
 from remuda.fleet.relay import Address, Router
 from remuda.fleet.role import Role
+from remuda.fleet.secret import HerdSecret
 from remuda.gateway.cdp import Cdp
 from remuda.gateway.door import Door
 from remuda.gateway.listener import BACKLOG, listen
@@ -39,15 +40,17 @@ class Gateway(Role):
         self._directory = RedisDirectory(store)
         origins = [origin.strip() for origin in config.allow_origins.split(",") if origin.strip()]
         rule = OriginRule(origins, is_bound_to_loopback=is_loopback(config.host))
-        self._cdp = Cdp(self._directory)
+        self._secret = HerdSecret(store)
+        self._cdp = Cdp(self._directory, self._secret)
         self._playwright = Proxy(store, config)
         rooms: dict[Kind, Router] = {Kind.CDP: self._cdp.route, Kind.PLAYWRIGHT: self._playwright.route}
-        self._door = Door(self._directory, rooms=rooms, origins=rule)
+        self._door = Door(self._directory, rooms=rooms, origins=rule, secret=self._secret)
         self._counters = self._door.counters
         self._sessions = Sessions(store)
         self._server: asyncio.Server | None = None
 
     async def start(self) -> None:
+        await self._secret.read()
         listener = self._listener or listen(self._config)
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(self._door.relay.protocol, sock=listener, backlog=BACKLOG)
@@ -57,6 +60,7 @@ class Gateway(Role):
     async def serve(self) -> None:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._directory.keep_fresh(), name="keep the directory fresh")
+            group.create_task(self._secret.keep(), name="keep the herd's secret")
             group.create_task(self._keep_flushing(), name="flush counters")
             group.create_task(self._playwright.run(), name="keep Playwright connections")
 

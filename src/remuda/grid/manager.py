@@ -25,6 +25,7 @@ from remuda.fleet.drain import Drain
 from remuda.fleet.liveness import Beat, Heart, unix_seconds
 from remuda.fleet.relay import Address, Answer, Handle, Relay, Request
 from remuda.fleet.role import Role
+from remuda.fleet.secret import HerdSecret
 from remuda.fleet.tracing import Kind, Span, get_tracer, read_context
 from remuda.grid.capabilities import Capabilities, for_client, read_request
 from remuda.grid.failures import CreationFailed, failure_of
@@ -63,7 +64,8 @@ class Manager(Role):
         self._timeouts = timeouts(store)
         self._heart = Heart(store)
         self._drain = Drain()
-        self._relay = Relay(self._route, lambda _, error: answer_error(error))
+        self._secret = HerdSecret(store)
+        self._relay = Relay(self._route, lambda _, error: answer_error(error), guard=self._secret)
         self._server: asyncio.Server | None = None
         self._queue = Queue(store)
         self._steps: set[asyncio.Timeout] = set()
@@ -72,6 +74,7 @@ class Manager(Role):
     # Its life
 
     async def start(self) -> None:
+        await self._secret.read()
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(self._relay.protocol, self._host, 0)
         port = self._server.sockets[0].getsockname()[1]

@@ -28,6 +28,14 @@ ROLES = Key(
     lifetime=until("its last member leaves"),
     fields={"member": "role id, scored by its last beat in Unix seconds"},
 )
+SECRET = Key(
+    "remuda:secret",
+    StringName,
+    meaning="The herd's secret, which internal ports ask for; never shown",
+    writer="fleet/secret: the first process that needs it, and any that knows it after a loss of data",
+    lifetime=until("an operator deletes it"),
+    fields={"value": "256 random bits in hexadecimal digits"},
+)
 LEASE = Key(
     "remuda:lease:{resource}",
     StringName,

@@ -14,6 +14,7 @@ from remuda.base.ids import RoleId
 from remuda.base.log import get_logger
 from remuda.fleet.http_server import HttpServer
 from remuda.fleet.role import Role
+from remuda.fleet.secret import HerdSecret
 from remuda.storage.directory import LocalDirectory
 from remuda.storage.identity import Ownership, keep_storage_id
 from remuda.storage.index import Librarian
@@ -73,13 +74,15 @@ class Storage(Role):
             on_full=self._sweeper.report_full,
         )
         self._serving = Serving(self.storage_id, files)
-        self._server = HttpServer(self._serving, host=host)
+        self._secret = HerdSecret(store)
+        self._server = HttpServer(self._serving, host=host, guard=self._secret)
 
     # Its life
 
     async def start(self) -> None:
         self._held.enter_context(self._ownership)
         await self._librarian.start()
+        await self._secret.read()
         self.address = await self._server.start()
 
     async def serve(self) -> None:

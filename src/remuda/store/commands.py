@@ -57,6 +57,9 @@ class Commands(ABC):
     def set(self, key: StringName, value: Value, *, ex: int | None = None) -> Awaitable[str]:
         return self.send("SET", key, value, *(() if ex is None else ("EX", ex)))
 
+    def set_if_absent(self, key: StringName, value: Value) -> Awaitable[str | None]:
+        return self.send("SET", key, value, "NX")
+
     def incr(self, key: StringName, by: int = 1) -> Awaitable[int]:
         return self.send("INCRBY", key, by)
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from remuda.fleet.http_server import HttpServer
 from remuda.fleet.role import Role
+from remuda.fleet.secret import HerdSecret
 from remuda.store import Store
 from remuda.web.app import build_app
 from remuda.web.herd import Herd
@@ -22,9 +23,11 @@ class Api(Role):
         super().__init__()
         routes = (*ROUTES, *extra)
         self._herd = Herd(store, openapi=describe(routes))
-        self._server = HttpServer(build_app(self._herd, routes), host=host)
+        self._secret = HerdSecret(store)
+        self._server = HttpServer(build_app(self._herd, routes), host=host, guard=self._secret)
 
     async def start(self) -> None:
+        await self._secret.read()
         self.address = await self._server.start()
 
     async def serve(self) -> None:

@@ -10,12 +10,13 @@ from remuda.fleet.relay.address import Address
 from remuda.fleet.relay.answering import CLIENT_LEFT
 from remuda.fleet.relay.ask import ask
 from remuda.fleet.relay.errors import BodyTooLarge, HeadTooLarge, MalformedRequest, RequestTimeout
-from remuda.fleet.relay.head import Request
+from remuda.fleet.relay.head import CREDENTIAL_HEADER, Request
 from remuda.fleet.relay.plan import (
     Answer,
     Caller,
     Dial,
     Forward,
+    Guard,
     Handle,
     Limits,
     Observer,
@@ -28,12 +29,14 @@ from remuda.fleet.relay.relay import Relay
 
 __all__ = [
     "CLIENT_LEFT",
+    "CREDENTIAL_HEADER",
     "Address",
     "Answer",
     "BodyTooLarge",
     "Caller",
     "Dial",
     "Forward",
+    "Guard",
     "Handle",
     "HeadTooLarge",
     "Limits",

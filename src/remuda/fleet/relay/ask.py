@@ -16,10 +16,13 @@ async def ask(
     target: str,
     body: bytes = b"",
     *,
+    credential: bytes,
     headers: Mapping[str, str] | None = None,
     timeout: float,
 ) -> tuple[int, bytes]:
     """Status and body of the answer; UpstreamUnavailable when there is none, Overloaded if that is our fault.
+
+    `credential` is the header line that guarded processes ask for.
 
     On a connection of its own, which is closed when the caller is cancelled: the other side then knows that
     nobody waits any more.
@@ -30,7 +33,8 @@ async def ask(
         async with asyncio.timeout(timeout):
             reader, writer = await asyncio.open_connection(*address, limit=MAX_HEAD)
             try:
-                writer.write(f"{method} {target} HTTP/1.1\r\n{head}\r\n".encode("latin-1") + body)
+                start = f"{method} {target} HTTP/1.1\r\n{head}".encode("latin-1")
+                writer.write(start + credential + b"\r\n" + body)
                 return await _read_answer(reader)
             finally:
                 writer.close()

@@ -5,11 +5,12 @@ import socket
 import struct
 from typing import TYPE_CHECKING, cast
 
-from remuda.base.errors import RemudaError
+from remuda.base.errors import InternalPort, RemudaError
 from remuda.fleet.relay.body import body_of
 from remuda.fleet.relay.errors import HeadTooLarge, MalformedRequest, RequestTimeout
 from remuda.fleet.relay.exchange import HIGH_WATER, Exchange
 from remuda.fleet.relay.head import END, MAX_HEAD, MEMORABLE, Request, read_head, remember_head
+from remuda.fleet.relay.plan import Guard
 from remuda.fleet.relay.rewrite import render
 from remuda.fleet.relay.silence import probe_when_silent
 from remuda.fleet.relay.tunnel import Tunnel
@@ -25,6 +26,7 @@ class Client(asyncio.Protocol):
 
     __slots__ = (
         "_buffer",
+        "_is_challenged",
         "_is_held",
         "_is_leaving",
         "_is_paused",
@@ -44,6 +46,7 @@ class Client(asyncio.Protocol):
         self._peer = ""
         # What is not yet part of a request: half a head, or requests sent ahead of their turn.
         self._buffer = b""
+        self._is_challenged = False
         self._is_held = False
         self._is_paused = False
         self._is_leaving = False
@@ -60,7 +63,7 @@ class Client(asyncio.Protocol):
             self.relay.connections.add(self)
 
     def data_received(self, data: bytes) -> None:
-        if self.exchange is not None or self._is_paused or self._is_leaving:
+        if self.exchange is not None or self._is_paused or self._is_leaving or self._is_challenged:
             self._receive_ahead(data)
             return
         if self._buffer:
@@ -73,6 +76,10 @@ class Client(asyncio.Protocol):
             head = remember_head(data[:end]) if end < MEMORABLE else read_head(data[:end])
         except MalformedRequest as error:
             self._refuse(error, len(data))
+            return
+        guard = self.relay.guard
+        if guard is not None and not guard.admits(head.fields.credential):
+            self._challenge(guard, head.fields.credential, data)
             return
         self.expires = NEVER
         request = Request(head, head.method, head.target, self._peer)
@@ -117,12 +124,33 @@ class Client(asyncio.Protocol):
             self.expires = self.relay.deadline()
         self._buffer = data
 
+    def _challenge(self, guard: Guard, credential: bytes | None, data: bytes) -> None:
+        """Refuse a request with a wrong credential, unless that turns out to be the new one.
+
+        Before the observer hears of it: to a stranger's request, a session is still idle.
+        """
+
+        def judge() -> None:
+            self._is_challenged = False
+            if self._is_leaving or self.transport.is_closing():
+                return
+            if guard.admits(credential):
+                self._read_on()
+            else:
+                self._refuse(InternalPort(), len(self._buffer))
+
+        self._buffer = data
+        self._is_challenged = True
+        self.settle()
+        guard.look_again(judge)
+
     def _read_on_soon(self) -> None:
         # Not at once: requests sent ahead, each answered as it is read, would fill the stack.
         asyncio.get_running_loop().call_soon(self._read_on)
 
     def _read_on(self) -> None:
-        if self._buffer and self.exchange is None and not self._is_paused and not self._is_leaving:
+        is_free = self.exchange is None and not (self._is_paused or self._is_leaving or self._is_challenged)
+        if self._buffer and is_free:
             data, self._buffer = self._buffer, b""
             self.data_received(data)
         self.settle()
@@ -174,6 +202,7 @@ class Client(asyncio.Protocol):
         exchange = self.exchange
         self._hold(
             hold=len(self._buffer) > HIGH_WATER
+            or self._is_challenged
             or (self._is_paused and exchange is None)
             or (exchange is not None and exchange.is_congested())
         )

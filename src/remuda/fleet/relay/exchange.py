@@ -140,9 +140,11 @@ class Exchange(Answering):
         if plan.unchunk is not None and (head.length == CHUNKED or head.expects):
             if not self._forward_plainly(plan, plan.unchunk):
                 return
+        elif plan.target is None and plan.host is None and not plan.headers and not head.is_upgrade:
+            # As `onward` does it: every command comes this way, and its frames would cost 0.3 µs.
+            self._head = head.onward[:-2] + plan.credential + b"\r\n" if plan.credential else head.onward
         else:
-            is_plain = plan.target is None and plan.host is None and not plan.headers and not head.is_upgrade
-            self._head = head.onward if is_plain else onward(self.request, plan)
+            self._head = onward(self.request, plan)
         upstream = None if head.is_upgrade else self._relay.pool.take(plan.address)
         if upstream is None:
             self._spawn(self._connect(plan))

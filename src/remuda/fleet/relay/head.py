@@ -45,7 +45,12 @@ _websocket_key = re.compile(rb"[A-Za-z0-9+/]{22}==").fullmatch
 _host = re.compile(rb"[a-z0-9.\-_~%\[\]:]*").fullmatch
 
 # RFC 9110 7.6.1. What is named in Connection ends at this hop as well.
-_HOP_BY_HOP = frozenset((b"connection", b"keep-alive", b"proxy-connection", b"te", b"upgrade"))
+_CONNECTION = frozenset((b"connection", b"keep-alive", b"proxy-connection", b"te", b"upgrade"))
+# Shown by one process of the herd to another. It ends at each hop: what a client sends under this name goes
+# nowhere, and no driver or browser ever sees the herd's own.
+CREDENTIAL_HEADER = "X-Remuda-Secret"
+_CREDENTIAL = CREDENTIAL_HEADER.lower().encode()
+_HOP_BY_HOP = _CONNECTION | {_CREDENTIAL}
 # Naming one of these must not make it disappear: the next parser would frame the message differently.
 _KEPT = frozenset((b"content-length", b"transfer-encoding", b"host"))
 
@@ -53,7 +58,7 @@ _KEPT = frozenset((b"content-length", b"transfer-encoding", b"host"))
 class Fields:
     """The header lines of a message, from the line break before the first to the empty line."""
 
-    __slots__ = ("_values", "block", "connection", "length", "lower", "onward")
+    __slots__ = ("_values", "block", "connection", "credential", "length", "lower", "onward")
 
     def __init__(self, block: bytes, *, length: int, error: type[Exception]) -> None:
         self.block = block
@@ -61,6 +66,7 @@ class Fields:
         self.lower = block.lower()
         self._values: dict[str, str | None] = {}
         self.length = self._find_length(default=length, error=error)
+        self.credential = self.find(_CREDENTIAL)
         named = self.find(b"connection")
         self.connection = {token.strip(b" \t") for token in named.lower().split(b",")} if named else set()
         # The lines that go on to the next hop.

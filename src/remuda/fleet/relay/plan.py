@@ -24,6 +24,7 @@ class Forward(Struct, frozen=True):
 
     `unchunk` is for an upstream that knows neither chunks nor `Expect`, as ChromeDriver: a chunked body of at
     most so many bytes on the wire is collected and goes on with its length, and the relay says 100 itself.
+    `credential` is the header line that a guarded relay asks for; it is for processes of the herd only.
     """
 
     address: Address
@@ -31,6 +32,7 @@ class Forward(Struct, frozen=True):
     headers: Sequence[Header] = ()
     host: str | None = None
     unchunk: int | None = None
+    credential: bytes = b""
 
 
 class Answer(Struct, frozen=True):
@@ -83,6 +85,16 @@ Plan = Forward | Answer | Handle | Dial
 # A plain Plan is the fast path: no task is made for a request whose route is known.
 Router = Callable[[Request], Plan | Awaitable[Plan]]
 RenderError = Callable[[Request | None, RemudaError], Answer]
+
+
+class Guard(Protocol):
+    """Knows by its credential whether a request comes from a process that may send it."""
+
+    def admits(self, credential: bytes | None) -> bool:
+        """Whether the credential is right, as far as is known."""
+
+    def look_again(self, then: Callable[[], None]) -> None:
+        """Finds out which credential is right now, and calls back."""
 
 
 class Observer(Protocol):

@@ -9,7 +9,7 @@ from remuda.base.errors import RemudaError
 from remuda.fleet.relay.client import Client
 from remuda.fleet.relay.farewell import say_goodbye
 from remuda.fleet.relay.head import Request
-from remuda.fleet.relay.plan import Answer, Limits, Observer, RenderError, Router, Unobserved
+from remuda.fleet.relay.plan import Answer, Guard, Limits, Observer, RenderError, Router, Unobserved
 from remuda.fleet.relay.surplus import Surplus
 from remuda.fleet.relay.tunnel import Tunnel
 from remuda.fleet.relay.upstream import Pool
@@ -32,17 +32,22 @@ class Connection(Protocol):
 
 
 class Relay:
-    """Relays HTTP/1.1 and WebSocket: `await loop.create_server(relay.protocol, host, port)`."""
+    """Relays HTTP/1.1 and WebSocket: `await loop.create_server(relay.protocol, host, port)`.
+
+    `guard` has no default: only the front door, which is for everybody, may go without.
+    """
 
     def __init__(
         self,
         router: Router,
         render_error: RenderError,
         *,
+        guard: Guard | None,
         observer: Observer | None = None,
         limits: Limits | None = None,
     ) -> None:
         self.router = router
+        self.guard = guard
         self.observer: Observer = observer or Unobserved()
         self.limits = limits or Limits()
         self.pool = Pool(self.limits)

@@ -26,6 +26,8 @@ def onward(request: Request, plan: Forward) -> bytes:
         block = _with(block, _UPGRADE)
     if headers or host is not None:
         block = _set(block, tuple(headers) if host is None else (*headers, ("Host", host)))
+    if plan.credential:
+        block = _with(block, plan.credential)
     if target is None:
         return head.line + block
     return b"%b %b %b%b" % (head.method.encode(), _clean(target), head.line[-8:], block)

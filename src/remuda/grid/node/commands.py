@@ -10,7 +10,7 @@ import msgspec
 
 from remuda.base.errors import DriverUnavailable, SessionLost, UnknownCommand
 from remuda.base.ids import SessionId
-from remuda.fleet.relay import Address, Answer, Forward, Handle, Plan, Relay, Request
+from remuda.fleet.relay import Address, Answer, Forward, Guard, Handle, Plan, Relay, Request
 from remuda.grid.node.clipboard import Clipboard
 from remuda.grid.node.devtools import DevToolsWays
 from remuda.grid.node.driver import Driver
@@ -37,6 +37,7 @@ class Commands:
         driver: Driver,
         fate: Fate,
         *,
+        guard: Guard,
         driver_session: str,
         devtools: Address | None,
         idleness: Idleness,
@@ -65,7 +66,7 @@ class Commands:
         }
         if recorder is not None:
             self._plans[("POST", "/window")] = Handle(self._switch_window)
-        self._relay = Relay(self._route, lambda _, error: answer_error(error), observer=idleness)
+        self._relay = Relay(self._route, lambda _, error: answer_error(error), guard=guard, observer=idleness)
         self._server: asyncio.Server | None = None
 
     async def listen(self, host: str) -> int:

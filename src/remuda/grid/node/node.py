@@ -9,6 +9,7 @@ from remuda.base.ids import NodeId, SessionId
 from remuda.base.log import get_logger
 from remuda.fleet.liveness import Heart
 from remuda.fleet.relay import Address
+from remuda.fleet.secret import HerdSecret
 from remuda.fleet.tracing import Span, get_tracer
 from remuda.grid.browsers import Browser
 from remuda.grid.capabilities import Capabilities
@@ -58,6 +59,7 @@ class Node:
         self._sessions = Sessions(store)
         self._timeouts = timeouts(store)
         self._heart = Heart(store)
+        self._secret = HerdSecret(store)
         self._idleness = Idleness()
         self._fate = Fate()
         self._warming: asyncio.Task[None]
@@ -93,6 +95,7 @@ class Node:
 
     async def _warm_up(self, *, with_browser: bool, on_warm: Callable[[], None]) -> None:
         limits = await self._timeouts.read()
+        await self._secret.read()
         await self._driver.start(timeout=limits["driverStartup"])
         if with_browser:
             await self._driver.open_early(self._request({}), timeout=limits["nodeStartup"])
@@ -215,6 +218,7 @@ class Node:
             self._session,
             self._driver,
             self._fate,
+            guard=self._secret,
             driver_session=inner_id,
             devtools=self._devtools,
             idleness=self._idleness,
