@@ -18,6 +18,14 @@ from remuda.store import Store
 DEADLINE = 20.0
 USER_AGENT = "Playwright/1.62.0 (x64; debian 12) python/3.11"
 
+UPGRADE = {
+    "Connection": "Upgrade",
+    "Upgrade": "websocket",
+    "Sec-WebSocket-Version": "13",
+    "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==",
+    "User-Agent": USER_AGENT,
+}
+
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -132,14 +140,13 @@ class Door:
         self, path: str = "/", *, headers: Mapping[str, str] | None = None
     ) -> tuple[int, dict[str, str], Mapping[str, str]]:
         """Status, error and headers of the answer to a WebSocket that is refused."""
-        upgrade = {
-            "Connection": "Upgrade",
-            "Upgrade": "websocket",
-            "Sec-WebSocket-Version": "13",
-            "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==",
-            "User-Agent": USER_AGENT,
-        }
-        return await self.get(path, headers={**upgrade, **(headers or {})})
+        return await self.get(path, headers={**UPGRADE, **(headers or {})})
+
+    async def words(self, path: str = "/", *, headers: Mapping[str, str]) -> tuple[int, str]:
+        """Status and text of the answer to a WebSocket that is refused by a worker."""
+        url = f"http://127.0.0.1:{self.port}{path}"
+        async with self._session.get(url, headers={**UPGRADE, **headers}) as response:
+            return response.status, await response.text()
 
     async def get(
         self, path: str, *, headers: Mapping[str, str] | None = None

@@ -12,6 +12,7 @@ from process.test_relay_websocket import SWITCHING, UPGRADE
 from relaying import DEADLINE, FAST, Client, Line, Upstream, Witness, render_error
 from remuda.base.errors import Unavailable
 from remuda.fleet.relay import Address, Answer, Dial, Forward, Plan, Relay, Request
+from remuda.fleet.relay.handshake import MAX_QUOTE
 from waiting import eventually
 
 Reply = Callable[[Line], None]
@@ -40,6 +41,11 @@ def explain(line: Line) -> None:
     line.transport.close()
 
 
+def explain_at_length(line: Line) -> None:
+    line.transport.write(MISMATCH + b"!" * 3 * MAX_QUOTE)
+    line.transport.close()
+
+
 class Asking:
     """A caller that has a list of upstreams to ask, and keeps what it is told."""
 
@@ -52,6 +58,8 @@ class Asking:
         self.is_cancelled = False
         self.before_next = asyncio.Event()
         self.before_next.set()
+        self.quoted = 0
+        self.quotes: list[Answer] = []
 
     def route(self, request: Request) -> Plan:
         return self._dial()
@@ -60,10 +68,11 @@ class Asking:
         address = next(self._addresses, None)
         if address is None:
             raise Unavailable
-        return Dial(Forward(address, "/worker", host=str(address)), self, self._timeout)
+        forward = Forward(address, "/worker", host=str(address))
+        return Dial(forward, self, self._timeout, quoted=self.quoted, on_quote=self.quotes.append)
 
     def is_answer(self, status: int) -> bool:
-        return status == 428
+        return status == 428 != self.quoted
 
     def taken(self) -> None:
         self.takes += 1
@@ -181,6 +190,19 @@ async def test_an_answer_that_is_the_clients_reaches_it() -> None:
         await eventually(lambda: kit.asking.ends == 1)
         assert kit.asking.takes == 1
         assert statuses(kit) == [428]
+
+
+@pytest.mark.parametrize("reply", [explain, explain_at_length])
+async def test_what_is_quoted_is_kept_and_the_next_is_asked(reply: Reply) -> None:
+    async with dialling(reply, take) as kit:
+        kit.asking.quoted = 428
+        await (await kit.send(UPGRADE)).receive(SWITCHING)
+
+        (quote,) = kit.asking.quotes
+        assert quote.status == 428
+        assert quote.body.startswith(b"speak 1.62")
+        assert len(quote.body) <= MAX_QUOTE
+        assert [reason.rpartition(" answered ")[2] for reason in kit.asking.reasons] == ["428, not 101."]
 
 
 async def test_when_there_is_nobody_left_to_ask_the_client_hears_so() -> None:

@@ -359,6 +359,54 @@ async def test_what_a_worker_says_about_versions_reaches_the_client(store: Store
         assert len(worker.requests) == 1
 
 
+NEW = {"User-Agent": "Playwright/1.64.1 (x64)"}
+
+
+async def test_after_a_428_the_next_worker_is_tried(store: Store) -> None:
+    old, new = ScriptedWorker("w1", version=""), ScriptedWorker("w2", version="")
+    old.answer = old.speak_another_version
+    async with workers(store, old, new), front_door(store) as door:
+        await set_lifetime(store, w1=10)  # So that it is tried first.
+        for _ in range(3):
+            await (await door.connect(headers=NEW)).close()
+
+        assert len(new.requests) == 3
+        assert len(old.requests) == 1, "its refusal is remembered"
+        await settles_at(store, w1=0, w2=0)
+        assert await lifetime(store) == {"chromium:w1": 10, "chromium:w2": 3}
+        assert await store.hgetall(PLAYWRIGHT_FAILURES("chromium")) == {}, "it does nothing wrong"
+
+
+async def test_a_428_reaches_the_client_in_the_workers_words_if_no_other_can_serve_it(store: Store) -> None:
+    fleet = [ScriptedWorker(f"w{number}", version="") for number in range(3)]
+    for each in fleet:
+        each.answer = each.speak_another_version
+    async with workers(store, *fleet), front_door(store, playwright_wait=600) as door:
+        status, words = await door.words(headers=NEW)
+
+        assert (status, words) == (428, "Playwright version mismatch")
+        assert [len(each.requests) for each in fleet] == [1, 1, 1]
+        # Who comes later hears it from the gateway.
+        status, error, _ = await door.refusal(headers=NEW)
+        assert status == 428
+        assert "No chromium here speaks Playwright 1.64" in error["message"]
+        await settles_at(store, w0=0, w1=0, w2=0)
+
+
+async def test_a_client_that_was_refused_waits_for_a_worker_of_its_version(store: Store) -> None:
+    silent, exact = ScriptedWorker("w1", version=""), ScriptedWorker("w2", version="1.64")
+    silent.answer = silent.speak_another_version
+    async with workers(store, silent, exact), front_door(store, playwright_concurrent=1) as door:
+        first = await door.connect(headers=NEW)
+        second = asyncio.create_task(door.connect(headers=NEW))
+        await silent.came.wait()
+
+        await first.close()
+
+        await (await second).close()
+        assert len(exact.requests) == 2
+
+
 # Clients that do not wait for the answer
 
 

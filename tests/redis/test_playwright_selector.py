@@ -18,8 +18,10 @@ from books import (
     set_lifetime,
 )
 from remuda.base.errors import NoWorker, VersionNotOffered
+from remuda.base.ids import ConnectionId, WorkerId, new_id
 from remuda.keyspace import playwright
-from remuda.playwright.model import Browser, Limits, Outcome
+from remuda.playwright.model import Browser, Limits, Outcome, Place
+from remuda.playwright.selector import Selector
 from remuda.store import Store
 from remuda.store.census import take_census
 
@@ -253,3 +255,52 @@ async def test_a_full_fleet_leaves_nobody_to_look_at(store: Store) -> None:
         await placed(store)
 
     assert await store.zcard(playwright.PLAYWRIGHT_FREE(CHROMIUM, "1.62")) == 0
+
+
+async def test_a_worker_that_speaks_the_clients_version_comes_before_one_that_does_not_tell(
+    store: Store,
+) -> None:
+    await register(store, "exact", version="1.64")
+    await register(store, "silent", version="")
+    await set_lifetime(store, silent=40)
+
+    picked = [(await placed(store, version="1.64")).worker for _ in range(6)]
+
+    assert picked == ["exact"] * 5 + ["silent"]
+
+
+async def test_a_worker_at_its_limit_does_not_come_before_one_that_does_not_tell(store: Store) -> None:
+    await register(store, "exact", version="1.64")
+    await register(store, "silent", version="")
+    await set_lifetime(store, exact=50)
+
+    assert (await placed(store, version="1.64")).worker == "silent"
+
+
+async def test_workers_that_refused_a_version_are_not_offered_it_again(store: Store) -> None:
+    await register(store, "silent", "other", version="")
+    await set_lifetime(store, silent=40)
+    selector = Selector(store, LIMITS)
+
+    async def pick_without(*unsuited: str) -> Place | None:
+        names = [WorkerId(each) for each in unsuited]
+        return await selector.pick(CHROMIUM, ConnectionId(new_id()), version="1.64", unsuited=names)
+
+    place = await pick_without("silent")
+    assert place is not None
+    assert place.worker == "other"
+    with pytest.raises(VersionNotOffered, match=r"speaks Playwright 1\.64; on offer: none that tells"):
+        await pick_without("silent", "other")
+
+
+async def test_a_full_worker_that_may_speak_the_version_is_waited_for(store: Store) -> None:
+    await register(store, "silent", version="")
+    await register(store, "exact", version="1.64")
+    for _ in range(5):
+        await placed(store, version="1.64")
+
+    place = await Selector(store, LIMITS).pick(
+        CHROMIUM, ConnectionId(new_id()), version="1.64", unsuited=[WorkerId("silent")]
+    )
+
+    assert place is None

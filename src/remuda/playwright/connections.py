@@ -41,11 +41,14 @@ class Connections:
         version: str = "",
         waited: float = 0.0,
         excluded: Collection[WorkerId] = (),
+        unsuited: Collection[WorkerId] = (),
     ) -> Place | None:
         """A place for one more connection; None if all are taken. Raises as `Selector.pick` does."""
         connection = ConnectionId(new_id())
         picking = asyncio.create_task(
-            self._selector.pick(browser, connection, version=version, waited=waited, excluded=excluded),
+            self._selector.pick(
+                browser, connection, version=version, waited=waited, excluded=excluded, unsuited=unsuited
+            ),
             name="pick",
         )
         try:

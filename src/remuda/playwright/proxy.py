@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from remuda.base import clock
 from remuda.base.config import Config
-from remuda.base.errors import Unavailable
+from remuda.base.errors import Unavailable, VersionNotOffered
 from remuda.base.ids import WorkerId
 from remuda.base.log import get_logger
 from remuda.fleet.relay import Address, Answer, Dial, Forward, Plan, Request
@@ -22,7 +22,7 @@ from remuda.store import Store
 
 log = get_logger(__name__)
 
-# A client that speaks another version than its worker learns from that worker's own words what to do.
+# How Playwright's server refuses a client of another version.
 VERSION_MISMATCH = 428
 _PORTS = {"ws": 80}
 
@@ -75,6 +75,8 @@ class Call:
         self._place: Place | None = None
         self._outcome = Outcome.UNUSED
         self._failed: list[WorkerId] = []
+        self._mismatch: Answer | None = None
+        """What the last worker said that speaks another version."""
 
     async def dial(self) -> Dial:
         """A worker to try."""
@@ -83,20 +85,42 @@ class Call:
             self._place = place
             forward = way_to(place.endpoint)
             if forward is not None:
-                return Dial(forward, self, self._dial_timeout)
+                return Dial(
+                    forward,
+                    self,
+                    self._dial_timeout,
+                    quoted=VERSION_MISMATCH,
+                    on_quote=self._note_mismatch,
+                )
             # Not which: its path is a secret.
             self._give_up("its endpoint is no ws:// address")
 
     def is_answer(self, status: int) -> bool:
-        return status == VERSION_MISMATCH
+        # A client that tells no version cannot be helped by another worker.
+        return status == VERSION_MISMATCH and not self._wish.version
 
     def taken(self) -> None:
         self._outcome = Outcome.SERVED
 
-    async def refused(self, reason: str) -> Dial:
-        self._give_up(reason)
+    def _note_mismatch(self, answer: Answer) -> None:
+        place, self._place = self._place, None
+        assert place is not None
+        log.info("worker speaks another version", worker=place.worker, version=self._wish.version)
+        self._room.note_unsuited(place.worker, self._wish.version)
+        self._failed.append(place.worker)
+        self._connections.close(place, Outcome.UNUSED)
+        self._mismatch = answer
+
+    async def refused(self, reason: str) -> Dial | Answer:
+        if self._place is not None:
+            self._give_up(reason)
         try:
             return await self.dial()
+        except VersionNotOffered:
+            # Nobody else can serve the client either: it learns from a worker's own words what to do.
+            if self._mismatch is None:
+                raise
+            return self._mismatch
         except Unavailable as error:
             raise Unavailable(
                 f"{error.message}. The last worker that was tried: {reason}", retry_after=error.retry_after

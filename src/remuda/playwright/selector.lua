@@ -9,25 +9,30 @@
 -- ARGV[7] lease, in seconds
 -- ARGV[8] waited, seconds since the client came
 -- ARGV[9] bucket of that wait
--- ARGV[10..] excluded, workers that this client has tried in vain
--- returns the worker's endpoint and the worker; or nil, the number of live workers, and the versions on offer
+-- ARGV[10] unsuited, how many of the excluded have refused this version; they come first
+-- ARGV[11..] excluded, workers that are known not to do for this client
+-- returns the worker's endpoint and the worker; or nil, the number of live workers, how many of them may do for the
+-- client once they have a free place, and the versions on offer
 
 places = tonumber(ARGV[2])
-local limit, version = tonumber(ARGV[3]), ARGV[6]
+local limit, version, unsuited = tonumber(ARGV[3]), ARGV[6], tonumber(ARGV[10])
 local excluded = {}
-for index = 10, #ARGV do
+for index = 11, #ARGV do
   excluded[ARGV[index]] = true
 end
 
 -- How many who are suspected a pick looks at: its cost must not grow with their number.
 local MOST_SUSPECTS = 10
 
-local versions = version == '' and call('ZRANGE', OFFERS, 0, -1) or {version, 'any'}
+-- Versions in the order in which they are tried: a worker that does not tell its own may refuse the client, so it comes
+-- after those that speak it for certain.
+local tiers = version == '' and {call('ZRANGE', OFFERS, 0, -1)} or {{version}, {'any'}}
 
-local function is_asked_for(worker)
-  local own = call('HGET', VERSIONS, worker)
-  for _, each in ipairs(versions) do
-    if each == own then return true end
+local function suits(own)
+  for _, versions in ipairs(tiers) do
+    for _, each in ipairs(versions) do
+      if each == own then return true end
+    end
   end
   return false
 end
@@ -49,7 +54,7 @@ local function best_of(index, ceiling)
   end
 end
 
-local function best_up_to(ceiling)
+local function best_up_to(versions, ceiling)
   local best, highest = nil, -math.huge
   for _, each in ipairs(versions) do
     local worker, score = best_of(string.format(KEYS[16], each), ceiling)
@@ -58,13 +63,26 @@ local function best_up_to(ceiling)
   return best
 end
 
+-- How many live workers may do for the client, also those that are full. Looks at all of them, and so only for the
+-- few clients that a worker has refused.
+local function count_suited()
+  local refused, suited = {}, 0
+  for index = 11, 10 + unsuited do
+    refused[ARGV[index]] = true
+  end
+  for _, worker in ipairs(call('ZRANGE', WORKERS, now, '+inf', 'BYSCORE')) do
+    if not refused[worker] and suits(call('HGET', VERSIONS, worker)) then suited = suited + 1 end
+  end
+  return suited
+end
+
 -- Lets one that is suspected prove itself, whose pause is over, first of all who will be trusted again soonest.
 local function forgive_one()
   for _, worker in ipairs(call('ZRANGE', SUSPECTS, now, '+inf', 'BYSCORE', 'LIMIT', 0, MOST_SUSPECTS)) do
     local failures = tonumber(call('HGET', FAILURES, worker) or 1)
     local trusted_at = call('ZSCORE', SUSPECTS, worker)
     local failed_at = trusted_at - suspicion_after(failures)
-    if is_asked_for(worker) and not excluded[worker] and now >= failed_at + pause_after(failures) then
+    if suits(call('HGET', VERSIONS, worker)) and not excluded[worker] and now >= failed_at + pause_after(failures) then
       call('ZREM', SUSPECTS, worker)
       if file(worker) then return true end
       call('ZADD', SUSPECTS, trusted_at, worker)
@@ -75,11 +93,22 @@ end
 
 local total = call('ZCOUNT', WORKERS, now, '+inf')
 local margin = math.max(1, math.floor(limit / math.max(1, total)))
--- The last resort goes beyond the document: who is at the limit but may not restart yet still serves.
-local function best() return best_up_to(limit - margin - 1) or best_up_to(limit - 1) or best_up_to('+inf') end
+local function best()
+  for _, versions in ipairs(tiers) do
+    local worker = best_up_to(versions, limit - margin - 1) or best_up_to(versions, limit - 1)
+    if worker then return worker end
+  end
+  -- The last resort goes beyond the document: who is at the limit but may not restart yet still serves.
+  for _, versions in ipairs(tiers) do
+    local worker = best_up_to(versions, '+inf')
+    if worker then return worker end
+  end
+  return nil
+end
 local worker = best() or forgive_one() and best()
 if not worker then
-  return {false, total, unpack(call('ZRANGE', OFFERS, now, '+inf', 'BYSCORE'))}
+  local suited = unsuited > 0 and count_suited() or total
+  return {false, total, suited, unpack(call('ZRANGE', OFFERS, now, '+inf', 'BYSCORE'))}
 end
 call('HINCRBY', LIFETIME, field(worker), 1)
 add(worker, ARGV[5], ARGV[4], tonumber(ARGV[7]))

@@ -25,6 +25,7 @@ _SELECT = load(
     "lease",
     "waited",
     "bucket",
+    "unsuited",
     "excluded",
 )
 
@@ -44,11 +45,13 @@ class Selector:
         version: str = "",
         waited: float = 0.0,
         excluded: Collection[WorkerId] = (),
+        unsuited: Collection[WorkerId] = (),
     ) -> Place | None:
         """A place for the connection, None if all are taken; NoWorker or VersionNotOffered if none will do.
 
-        A client of a version gets a worker of that version, or one that does not tell its own. For how
-        long it has `waited` is kept for the metrics.
+        A client of a version gets a worker of that version, else one that does not tell its own; but none of
+        those that are `excluded` this time, nor of those that are `unsuited`, since they have refused the
+        version. For how long it has `waited` is kept for the metrics.
         """
         since = int(clock.now())
         limits = self._limits
@@ -65,11 +68,16 @@ class Selector:
                 limits.lease,
                 f"{waited:.3f}",
                 wait_bucket(waited),
+                len(unsuited),
+                *unsuited,
                 *excluded,
             ],
         )
         if endpoint is None:
-            check_offer(browser, version, workers=rest[0], offers=rest[1:])
+            workers, suited, *offers = rest
+            if unsuited and not suited:  # Those that do not tell their version have refused this one.
+                offers = [each for each in offers if each not in (version, ANY_VERSION)]
+            check_offer(browser, version, workers=workers, offers=offers)
             return None
         return Place(browser, WorkerId(rest[0]), endpoint, connection, since)
 
@@ -79,7 +87,7 @@ def check_offer(browser: Browser, version: str, *, workers: int, offers: Sequenc
     if not workers and not offers:
         raise NoWorker(f"There is no worker with {browser} (`remuda run worker --browser {browser}` is one)")
     if version and not {version, ANY_VERSION}.intersection(offers):
-        known = ", ".join(sorted(offers, key=_by_number))
+        known = ", ".join(sorted(offers, key=_by_number)) or "none that tells its version"
         raise VersionNotOffered(
             f"No {browser} here speaks Playwright {version}; on offer: {known}. Install one of these where "
             f"the client runs, or Playwright {version} where a worker does"

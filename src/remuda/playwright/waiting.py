@@ -20,6 +20,8 @@ from remuda.playwright.model import Outcome, Place
 from remuda.playwright.wish import Wish
 from remuda.store import Store
 
+# Of each version. More than are tried before a client has found its worker, and few enough for every pick.
+MOST_UNSUITED = 100
 # Redis may be gone for a moment only.
 LOOK_AGAIN = 0.2
 
@@ -34,6 +36,8 @@ class WaitingRoom:
         self._patience = patience
         self._longest = longest
         self._limits: set[asyncio.Timeout] = set()
+        self._unsuited: dict[str, dict[WorkerId, None]] = {}
+        """By version, workers that have refused it. An id is one worker's for ever, and so is its version."""
         self._is_closed = False
 
     async def run(self) -> None:
@@ -61,6 +65,13 @@ class WaitingRoom:
                         raise
                     await asyncio.sleep(LOOK_AGAIN)
 
+    def note_unsuited(self, worker: WorkerId, version: str) -> None:
+        """Remembers that this worker refuses clients of this version, for all who come."""
+        known = self._unsuited.setdefault(version, {})
+        known[worker] = None
+        if len(known) > MOST_UNSUITED:
+            del known[next(iter(known))]
+
     @asynccontextmanager
     async def _open(self) -> AsyncIterator[None]:
         if self._is_closed:
@@ -87,7 +98,11 @@ class WaitingRoom:
     async def _pick(self, wish: Wish, *, came: float, failed: Collection[WorkerId] = ()) -> Place | None:
         waited = clock.monotonic() - came
         return await self._connections.open(
-            wish.browser, version=wish.version, waited=waited, excluded=failed
+            wish.browser,
+            version=wish.version,
+            waited=waited,
+            excluded=failed,
+            unsuited=list(self._unsuited.get(wish.version, ())),
         )
 
     async def _wait_in_line(self, line: str, wish: Wish, *, came: float) -> Place:

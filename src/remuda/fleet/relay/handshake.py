@@ -10,12 +10,16 @@ from typing import TYPE_CHECKING
 from remuda.base.errors import UpstreamUnavailable
 from remuda.fleet.relay.body import Body
 from remuda.fleet.relay.head import Response
-from remuda.fleet.relay.plan import Dial
+from remuda.fleet.relay.plan import Answer, Dial
 from remuda.fleet.relay.rewrite import onward
 from remuda.fleet.relay.upstream import Pool, Upstream
 
 if TYPE_CHECKING:
     from remuda.fleet.relay.exchange import Exchange
+
+
+# What is kept of a refusal: the words of Playwright's server take 1 KB.
+MAX_QUOTE = 16 * 1024
 
 
 class Handshake:
@@ -30,6 +34,7 @@ class Handshake:
         self._plan = plan
         self._upstream: Upstream | None = None
         self._is_taken = False
+        self._quote: bytearray | None = None
         # The reason of a refusal; None once the client is answered.
         self._outcome: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
 
@@ -67,17 +72,29 @@ class Handshake:
         if self._plan.caller.is_answer(response.status):
             self._take()
             self._exchange.respond(response, body)
+        elif response.status == self._plan.quoted:
+            self._quote = bytearray(body[:MAX_QUOTE])
         else:
-            self._settle(f"{self._plan.forward.address} answered {response.status}, not 101.")
+            self._refuse(response.status)
 
     def respond_more(self, data: bytes) -> None:
         if self._is_taken:
             self._exchange.respond_more(data)
+        elif self._quote is not None:
+            self._quote += data[: MAX_QUOTE - len(self._quote)]
 
     def responded(self) -> None:
         if self._is_taken:
             self._exchange.responded()
             self._exchange.end_call()
+        elif self._quote is not None and not self._outcome.done():
+            status, tell = self._plan.quoted, self._plan.on_quote
+            if tell is not None:
+                tell(Answer(status, bytes(self._quote), "text/plain; charset=utf-8"))
+            self._refuse(status)
+
+    def _refuse(self, status: int) -> None:
+        self._settle(f"{self._plan.forward.address} answered {status}, not 101.")
 
     def upstream_lost(self, reason: str) -> None:
         if self._is_taken:

@@ -79,6 +79,10 @@ class Dial(Struct, frozen=True):
     forward: Forward
     caller: Caller
     timeout: float
+    quoted: int = 0
+    """A status whose refusal is told word by word, in case nobody takes the WebSocket."""
+    on_quote: Callable[[Answer], None] | None = None
+    """Is given such a refusal, before the caller is asked what to do instead."""
 
 
 Plan = Forward | Answer | Handle | Dial
