@@ -4,6 +4,7 @@ import asyncio
 
 from lines import LINE, free, order, order_is, process
 from remuda.base.errors import LineFull
+from remuda.fleet.line import LEASE, RENEWALS_PER_LEASE
 from remuda.keyspace.fleet import LINE_LEASES, LINE_ORDER, LINES
 from remuda.store import Store
 from servers import Server
@@ -28,6 +29,37 @@ async def test_the_tickets_of_a_dead_process_fall_out_within_their_lease(
         async with asyncio.timeout(5):
             assert await living.task("c") == "1"
         assert await order(store) == []
+
+
+async def test_the_places_of_a_killed_process_hold_up_nobody_for_long(store: Store, redis_url: str) -> None:
+    # The lease that the product has, and no look but at a call.
+    async with process(redis_url, lease=LEASE) as living, process(redis_url, lease=LEASE) as dead:
+        await dead.queue(*(f"d{number}" for number in range(32)))
+        await living.queue("new")
+        dead.keeping.cancel()
+        await dead.store.__aexit__(None, None, None)
+
+        await free(store, "1")
+
+        # Half of what it took once; how long it takes on an idle machine follows from the lease.
+        async with asyncio.timeout(5):
+            assert await living.task("new") == "1"
+        assert LEASE + LEASE / RENEWALS_PER_LEASE < 2
+
+
+async def test_a_process_that_was_too_slow_stands_where_it_stood(store: Store, redis_url: str) -> None:
+    async with process(redis_url, lease=0.5) as slow, process(redis_url, lease=0.5) as other:
+        await slow.queue("a", "b")
+        await other.queue("c")
+        slow.keeping.cancel()
+        await eventually(lambda: order_is(store, ["c"]))
+
+        slow.keeping = asyncio.create_task(slow.lines.run())
+
+        await eventually(lambda: order_is(store, ["a", "b", "c"]))
+        await free(store, "1")
+        async with asyncio.timeout(5):
+            assert await slow.task("a") == "1"
 
 
 async def test_a_line_whose_processes_are_all_dead_is_gone_by_itself(store: Store, redis_url: str) -> None:
