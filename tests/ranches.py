@@ -182,11 +182,12 @@ async def open_client(store: Store) -> AsyncIterator[Client]:
 async def node_of(store: Store, session: SessionId, ranch: Ranch) -> psutil.Process:
     """The process that holds the session."""
     port = int(await store.hget(grid.SESSION_UPSTREAM(session), "port") or 0)
-    (node,) = [each for each in ranch.processes() if port in _ports(each)]
+    (node,) = [each for each in ranch.processes() if port in ports_of(each)]
     return node
 
 
-def _ports(process: psutil.Process) -> set[int]:
+def ports_of(process: psutil.Process) -> set[int]:
+    """Where the process listens."""
     try:
         connections = process.net_connections("tcp")
     except psutil.NoSuchProcess:

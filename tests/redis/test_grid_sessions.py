@@ -4,6 +4,7 @@ import asyncio
 import functools
 import itertools
 from collections import Counter
+from typing import Any
 
 import msgspec
 import pytest
@@ -28,7 +29,7 @@ WAYS = {
 """State -> the moves that bring a new session there."""
 
 
-async def move(store: Store, session: SessionId, state: State, **meta: str) -> bool:
+async def move(store: Store, session: SessionId, state: State, **meta: Any) -> bool:
     return await Sessions(store).move(
         session, state, code=CODES[state], orchestrator=OrchestratorId("o1"), **meta
     )

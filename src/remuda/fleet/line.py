@@ -187,6 +187,10 @@ class Lines:
                     del self._places[name]
                 await place.leave()
 
+    async def withdraw(self, name: str, ticket: str) -> None:
+        """Takes a ticket out of the line whose process is known to be gone, and calls the next."""
+        await self._line(name).leave(ticket)
+
     async def is_empty(self, name: str) -> bool:
         """Whether nobody stands in the line, here or elsewhere."""
         return not await self._store.zcard(LINE_ORDER(name))

@@ -7,7 +7,7 @@ log code and reaches the client at once, with the cause.
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from functools import partial
 from typing import Any
 
@@ -23,15 +23,17 @@ from remuda.base.log import get_logger
 from remuda.fleet.bell import wait_for
 from remuda.fleet.drain import Drain
 from remuda.fleet.liveness import Beat, Heart, unix_seconds
+from remuda.fleet.presence import present
 from remuda.fleet.relay import Address, Answer, Handle, Relay, Request
 from remuda.fleet.role import Role
 from remuda.fleet.secret import HerdSecret
 from remuda.fleet.tracing import Kind, Span, get_tracer, read_context
+from remuda.grid.abandoned import Abandoned, manager_topic
 from remuda.grid.capabilities import Capabilities, for_client, read_request
 from remuda.grid.failures import CreationFailed, failure_of
 from remuda.grid.model import State
 from remuda.grid.options import labels_of
-from remuda.grid.queue import Queue
+from remuda.grid.queue import Queue, line_of
 from remuda.grid.sessions import Sessions, manager_beat, session_bell
 from remuda.grid.timeouts import timeouts
 from remuda.grid.wire import answer_error, answer_value, read_json
@@ -48,6 +50,7 @@ HEARTBEAT_TTL = 120
 DRAIN_SHARE = 5.0
 LAST_WORDS = 1.0
 RETRY_AFTER = 1.0
+BOOKS_EVERY = 1.0
 
 
 class Manager(Role):
@@ -68,6 +71,11 @@ class Manager(Role):
         self._relay = Relay(self._route, lambda _, error: answer_error(error), guard=self._secret)
         self._server: asyncio.Server | None = None
         self._queue = Queue(store)
+        self._abandoned = Abandoned(store)
+        self._presence = ExitStack()
+        self._port = 0
+        self._created: set[SessionId] = set()
+        """Sessions that it no longer creates, and that are still among those that end with it."""
         self._steps: set[asyncio.Timeout] = set()
         self._farewells: set[asyncio.Task[None]] = set()
 
@@ -77,15 +85,21 @@ class Manager(Role):
         await self._secret.read()
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(self._relay.protocol, self._host, 0)
-        port = self._server.sockets[0].getsockname()[1]
-        self.address = str(Address(self._host, port))
+        self._port = self._server.sockets[0].getsockname()[1]
+        self.address = str(Address(self._host, self._port))
         await self._timeouts.write_defaults()
-        beat = self._beat()
+        # Before anything says that it is there: whoever reads that must find it present.
+        self._presence.enter_context(present(self._store, manager_topic(self.manager_id)))
+        await self._register()
+        self._heart.keep(self._beat())
+
+    async def _register(self) -> None:
+        own = self.manager_id
         async with self._store.transaction() as transaction:
-            transaction.sadd(grid.MANAGERS(), self.manager_id)
-            transaction.hset(grid.MANAGER(self.manager_id), {"host": self._host, "port": port})
-            beat.write(transaction)
-        self._heart.keep(beat)
+            transaction.sadd(grid.MANAGERS(), own)
+            transaction.sadd(grid.MANAGERS_CREATING(), own)
+            transaction.hset(grid.MANAGER(own), {"host": self._host, "port": self._port})
+            self._beat().write(transaction)
 
     def _beat(self) -> Beat:
         return Beat(grid.MANAGER_HEARTBEAT(self.manager_id), ttl=HEARTBEAT_TTL, value=unix_seconds)
@@ -94,6 +108,8 @@ class Manager(Role):
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._heart.run(), name="heart of the manager")
             tasks.create_task(self._queue.run(), name="queue of the manager")
+            tasks.create_task(self._keep_books(), name="books of the manager")
+            tasks.create_task(self._abandoned.run(), name="look for gone managers")
 
     async def drain(self) -> None:
         await self._deregister()
@@ -109,6 +125,11 @@ class Manager(Role):
         if self._farewells:
             await asyncio.wait(self._farewells, timeout=LAST_WORDS)
         await self._deregister()
+        await self._forget_created()
+        # What it could not end itself is ended by those who find it gone.
+        if not await self._store.exists(grid.MANAGER_SESSIONS(self.manager_id)):
+            await self._store.srem(grid.MANAGERS_CREATING(), self.manager_id)
+        self._presence.close()
 
     async def _cut_short(self) -> None:
         """Tells those who still wait that nobody will come."""
@@ -123,6 +144,24 @@ class Manager(Role):
             transaction.delete(grid.MANAGER(self.manager_id))
             transaction.expire(grid.MANAGER_HEARTBEAT(self.manager_id), 1)
         self._heart.forget(self._beat())
+
+    async def _keep_books(self) -> None:
+        """Has Redis know what is true of this manager, also when it has lost it or others thought it gone."""
+        while True:
+            await asyncio.sleep(BOOKS_EVERY)
+            try:
+                await self._forget_created()
+                if not await self._store.exists(grid.MANAGER(self.manager_id)):
+                    await self._register()
+            except Unavailable as error:
+                log.warning("manager not written down", reason=error.message)
+
+    async def _forget_created(self) -> None:
+        """Takes what it has created off the list of what ends with it. Later than each is created: whoever
+        finds this manager gone ends only those that nobody was given."""
+        if created := tuple(self._created):
+            await self._store.hdel(grid.MANAGER_SESSIONS(self.manager_id), *created)
+            self._created.difference_update(created)
 
     # A request
 
@@ -146,6 +185,8 @@ class Manager(Role):
                 downstream=_client_of(request),
                 labels=labels,
                 trace=span.context,
+                manager=self.manager_id,
+                line=line_of(wanted),
             )
             try:
                 async with self._step("QTIMEOUT"):
@@ -167,6 +208,7 @@ class Manager(Role):
                 raise
             finally:
                 self._heart.forget(manager_beat(session))
+            self._created.add(session)
             seen = for_client(actual, session=session, front_door=_front_door(request))
             return answer_value({"sessionId": session, "capabilities": seen})
 
@@ -224,6 +266,8 @@ class Manager(Role):
         if isinstance(error, CreationFailed):
             farewell = self._say_farewell(session, error.code, message=error.message)
             await asyncio.wait([farewell], timeout=LAST_WORDS)
+        else:  # Somebody else has ended it.
+            self._created.add(session)
 
     def _say_farewell(self, session: SessionId, code: str, **meta: Any) -> asyncio.Task[None]:
         """Ends a session that nobody waits for any more; apart, because the request's own task may be
@@ -233,6 +277,7 @@ class Manager(Role):
             while True:
                 try:
                     await self._sessions.move(session, State.TERMINATED, code=code, **meta)
+                    self._created.add(session)
                     return
                 except Unavailable as error:
                     log.warning("end not written down", session=session, code=code, reason=error.message)

@@ -4,14 +4,14 @@ Whatever is written belongs to a session that is there, and is looked for in the
 late brings a purged session back. Only beats are not, which expire by themselves.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 import msgspec
 
 from remuda.base import clock
-from remuda.base.ids import OrchestratorId, SessionId
+from remuda.base.ids import ManagerId, OrchestratorId, SessionId
 from remuda.fleet.bell import bell_of
 from remuda.fleet.liveness import Beat
 from remuda.fleet.logbook import KEEP
@@ -97,8 +97,13 @@ class Sessions:
         downstream: Mapping[str, str],
         labels: Mapping[str, str] | None = None,
         trace: SpanContext | None = None,
+        manager: ManagerId | None = None,
+        line: str = "",
     ) -> None:
-        """Writes a new session down as queued. Its beat comes with it, so no sweep finds it dead."""
+        """Writes a new session down as queued. Its beat comes with it, so no sweep finds it dead.
+
+        `manager` creates it, and `line` is where it waits: should that manager be killed, it ends.
+        """
         now = clock.rfc3339()
         async with self._store.transaction() as transaction:
             transaction.hset(grid.SESSION_STATUS(session), {State.QUEUED.stamp: now})
@@ -110,6 +115,9 @@ class Sessions:
                 telemetry = {"traceID": trace.trace_id, "context": encode_context(trace)}
                 transaction.hset(grid.SESSION_TELEMETRY_CREATION(session), telemetry)
             manager_beat(session).write(transaction)
+            if manager is not None:
+                transaction.hset(grid.MANAGER_SESSIONS(manager), {session: line})
+                transaction.sadd(grid.MANAGERS_CREATING(), manager)
             transaction.sadd(grid.SESSIONS_ACTIVE(), session)
             transaction.hincrby(metrics.METRICS_SESSIONS_TOTAL(), State.QUEUED)
 
@@ -120,11 +128,15 @@ class Sessions:
         *,
         code: str,
         orchestrator: OrchestratorId | None = None,
+        origins: Sequence[State] | None = None,
         **meta: Any,
     ) -> bool:
-        """Moves the session on and logs the code; False when it is in no state to go there from."""
+        """Moves the session on and logs the code; False when it is in no state to go there from.
+
+        `origins` are the states it may be moved from, where those are fewer than all legal ones.
+        """
         entry = BY_CODE[code]
-        origins = "".join(f",{origin}" for origin in LEGAL_ORIGINS[state]) + ","
+        legal = [origin for origin in LEGAL_ORIGINS[state] if origins is None or origin in origins]
         moved, _ = await self._store.run(
             _MOVE,
             keys=[
@@ -142,7 +154,7 @@ class Sessions:
             args=[
                 session,
                 state,
-                origins,
+                "".join(f",{origin}" for origin in legal) + ",",
                 clock.rfc3339(),
                 orchestrator or "",
                 entry.component,

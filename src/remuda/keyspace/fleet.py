@@ -53,6 +53,15 @@ BELL = Key(
     lifetime=until("it is heard"),
     parts={"topic": rules.TOPIC},
 )
+PRESENCE = Key(
+    "remuda:presence:{topic}",
+    ChannelName,
+    meaning="Listened to by one process for as long as it is connected; nothing is ever published",
+    writer="fleet/presence",
+    lifetime=until("its process is gone"),
+    fields={"message": "none"},
+    parts={"topic": rules.TOPIC},
+)
 LINE_ORDER = Key(
     "remuda:line:order:{line}",
     ZSetName,

@@ -369,6 +369,22 @@ MANAGER = Key(
     fields={"host": "host of the manager", "port": "port of the manager"},
     source="001",
 )
+MANAGERS_CREATING = Key(
+    "remuda:managers",
+    SetName,
+    meaning="Managers that may be creating sessions, also while they drain",
+    writer="grid/manager adds; whoever has ended the sessions of one that is gone removes it",
+    lifetime=_EMPTIED,
+    fields={"member": "manager id"},
+)
+MANAGER_SESSIONS = Key(
+    "remuda:manager:{manager}:sessions",
+    HashName,
+    meaning="Sessions that the manager is creating, so that they end with it should it be killed",
+    writer="grid/manager; whoever has ended the sessions of one that is gone",
+    lifetime=_EMPTIED,
+    fields={"<session-id>": "the line that the session waits in for a slot"},
+)
 MANAGER_HEARTBEAT = Key(
     "manager:{manager}:heartbeat",
     StringName,

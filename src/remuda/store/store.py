@@ -68,6 +68,8 @@ class Store(Commands):
         self._timeout = timeout
         self._loop = asyncio.get_running_loop()
         self._wire: Wire | None = None
+        self.connection_number = 0
+        """How many connections there have been: who finds another number than before may have missed much."""
         self._waiting: deque[tuple[float, bytes, Sequence[Reply | None]]] = deque()
         self._listeners: dict[str, list[Subscription]] = {}
         self._alarm: asyncio.TimerHandle | None = None
@@ -161,6 +163,7 @@ class Store(Commands):
         if wire.is_closed:  # Lost in the moment between its greeting and now.
             raise StoreUnavailable(f"Redis at {self.url} hung up")
         self._wire = wire
+        self.connection_number += 1
         self._lost.clear()
         for channel in self._listeners:
             wire.post(pack("SUBSCRIBE", channel))
@@ -261,6 +264,13 @@ class Store(Commands):
                 del self._listeners[name]
                 if self._wire is not None:
                     self._wire.post(pack("UNSUBSCRIBE", name))
+
+    async def count_listeners(self, channels: Sequence[ChannelName]) -> list[int]:
+        """For each channel, how many connections listen to it."""
+        if not channels:
+            return []
+        reply = await self.send("PUBSUB", "NUMSUB", *channels)
+        return [int(count) for count in reply[1::2]]
 
     def _on_push(self, message: list[Any]) -> None:
         if message[0] == "message":

@@ -66,4 +66,5 @@ class Fate:
 
     async def decided(self) -> Ending:
         """Waits for the end."""
-        return await self._decided
+        # Shielded: one who gives up waiting must not cancel it for all.
+        return await asyncio.shield(self._decided)

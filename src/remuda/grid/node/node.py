@@ -24,7 +24,7 @@ from remuda.grid.node.idle import Idleness
 from remuda.grid.node.labelling import Labelling
 from remuda.grid.node.payload import driver_request
 from remuda.grid.node.recording import Recorder, Recording
-from remuda.grid.node.watch import Watch
+from remuda.grid.node.watch import Watch, watch_state
 from remuda.grid.options import Options, read_options, selenium_labels
 from remuda.grid.sessions import Sessions, node_beat
 from remuda.grid.slots import Slots
@@ -124,12 +124,14 @@ class Node:
         self._chosen = assignment.chosen
         self._was_warm = self._warming.done()
         beat = asyncio.create_task(self._heart.run(), name="heart")
-        watchers = [self._warming]
+        state = asyncio.create_task(watch_state(self._store, session, self._fate), name="watch state")
+        watchers = [self._warming, state]
         try:
             trace = await self._sessions.trace(session)
             with tracer.span("start node", trace, attributes=self._traits()) as span:
-                await self._open(span)
-            watchers.append(asyncio.create_task(self._watch().run(), name="watch session"))
+                await self._open_unless_over(span)
+            if self._fate.ending is None:
+                watchers.append(asyncio.create_task(self._watch().run(), name="watch session"))
             with tracer.span("session", trace, attributes=self._traits()) as span:
                 ending = await self._fate.decided()
                 if ending.is_fault:
@@ -161,6 +163,19 @@ class Node:
             "remuda.browser.version": self._browser.version,
             "remuda.node.warm": self._was_warm,
         }
+
+    async def _open_unless_over(self, span: Span) -> None:
+        """Opens the session, or gives up half-way when it is to end."""
+        opening = asyncio.create_task(self._open(span), name="open session")
+        over = asyncio.create_task(self._fate.decided(), name="session over")
+        try:
+            await asyncio.wait([opening, over], return_when=asyncio.FIRST_COMPLETED)
+            if opening.done():
+                opening.result()
+        finally:
+            for task in (opening, over):
+                task.cancel()
+            await asyncio.gather(opening, over, return_exceptions=True)
 
     async def _open(self, span: Span) -> None:
         session = self._session

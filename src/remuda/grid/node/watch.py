@@ -48,7 +48,6 @@ class Watch:
             group.create_task(self._watch_idleness(), name="watch idleness")
             group.create_task(self._watch_driver(), name="watch driver")
             group.create_task(self._watch_browser(), name="watch browser")
-            group.create_task(self._watch_state(), name="watch state")
 
     async def _watch_idleness(self) -> None:
         seen_at = self._idleness.seen_at
@@ -78,15 +77,17 @@ class Watch:
         async with self._fate.closing:
             self._fate.decide(browser_ending(status))
 
-    async def _watch_state(self) -> None:
-        """Notices when somebody else has ended the session, such as a manager whose client left."""
 
-        async def is_over() -> bool | None:
-            try:
-                return await self._sessions.state(self._session) in (State.TERMINATED, None) or None
-            except Unavailable:
-                return None
+async def watch_state(store: Store, session: SessionId, fate: Fate) -> None:
+    """Ends a session that somebody else has ended, such as a manager whose client left. Also while its
+    browser starts: that may take minutes, and a slot waits."""
+    sessions = Sessions(store)
 
-        bell = session_bell(self._session)
-        await wait_for(self._store, bell, is_over, timeout=None, look_every=STATE_LOOK_EVERY)
-        self._fate.decide(Ending())
+    async def is_over() -> bool | None:
+        try:
+            return await sessions.state(session) in (State.TERMINATED, None) or None
+        except Unavailable:
+            return None
+
+    await wait_for(store, session_bell(session), is_over, timeout=None, look_every=STATE_LOOK_EVERY)
+    fate.decide(Ending())

@@ -11,6 +11,7 @@ from remuda.base.ids import OrchestratorId, SessionId, new_id
 from remuda.base.log import get_logger
 from remuda.fleet.liveness import Beat, Heart, unix_seconds
 from remuda.fleet.role import Role
+from remuda.grid.abandoned import Abandoned
 from remuda.grid.capabilities import Offer
 from remuda.grid.draining import LEAVING, Draining
 from remuda.grid.orchestrator.placing import Placing
@@ -99,6 +100,7 @@ class Orchestrator(Role):
             group.create_task(self._placing.run(), name="take sessions")
             group.create_task(self._recycle_slots(), name="recycle slots")
             group.create_task(self._reclaim_slots(), name="reclaim slots")
+            group.create_task(Abandoned(self._store).run(), name="look for gone managers")
             if self.is_alone:
                 group.create_task(self._watch_drain(), name="watch drain")
 
