@@ -1,11 +1,13 @@
 """What probes are told."""
 
 import servers
+from remuda.base.ids import OrchestratorId
 from remuda.grid.manager import Manager
+from remuda.grid.orchestrator.role import Orchestrator
 from remuda.keyspace import grid
 from remuda.store import Store
 from waiting import eventually
-from web_states import get, orchestrator, running, visiting
+from web_states import NoBrowsers, get, orchestrator, running, visiting
 
 
 async def test_it_is_ready_when_a_session_could_be_created(store: Store) -> None:
@@ -55,6 +57,31 @@ async def test_it_is_not_ready_without_any_slot(store: Store) -> None:
 
         assert status == 503
         assert answer["error"]["message"] == "No orchestrator has a slot."
+
+
+async def test_it_is_not_ready_while_every_orchestrator_is_hindered(store: Store) -> None:
+    full = Orchestrator(
+        store,
+        NoBrowsers(),
+        orchestrator_id=OrchestratorId("ranch"),
+        slots=1,
+        find_obstacle=lambda: "no room on the disk",
+    )
+    async with running(Manager(store), full), visiting(store) as client:
+        assert await get(client, "/readyz") == (
+            503,
+            {
+                "error": {
+                    "code": "unavailable",
+                    "message": "No session can be created: no room on the disk.",
+                }
+            },
+        )
+
+        async with running(orchestrator(store, "meadow")):
+            status, _ = await get(client, "/readyz")
+
+        assert status == 200
 
 
 async def test_without_redis_it_lives_and_says_that_redis_is_away(server: servers.Server) -> None:

@@ -76,6 +76,18 @@ async def test_status_of_an_empty_herd(store: Store) -> None:
         assert answer == {"value": {"ready": False, "message": "Selenium Grid not ready.", "nodes": []}}
 
 
+async def test_a_grid_without_a_free_slot_is_not_ready(store: Store) -> None:
+    async with running(orchestrator(store, slots=1)), visiting(store) as client:
+        session = await Rider(store).serve(browserName="chrome")
+        _, full = await get(client, "/status")
+
+        await Rider(store).end(session)
+        _, free = await get(client, "/status")
+
+        assert (full["value"]["ready"], full["value"]["message"]) == (False, "Selenium Grid not ready.")
+        assert (free["value"]["ready"], free["value"]["message"]) == (True, "Selenium Grid ready.")
+
+
 async def test_a_dead_orchestrator_is_down_and_makes_nothing_ready(store: Store) -> None:
     async with running(orchestrator(store)), visiting(store) as client:
         await store.delete(grid.ORCHESTRATOR_HEARTBEAT("ranch"))

@@ -244,6 +244,13 @@ def test_a_file_is_no_data_directory(tmp_path: Path) -> None:
     assert check.state is State.FAIL
 
 
+def test_a_disk_without_room_for_a_session_is_a_failure(tmp_path: Path) -> None:
+    _, disk = doctor.look_at_data(tmp_path, megabytes=10**9)
+
+    assert (disk.name, disk.state) == ("disk", State.FAIL)
+    assert "less than min_free_megabytes" in disk.found
+
+
 def test_little_disk_and_little_shared_memory_are_warnings() -> None:
     assert doctor.judge_disk(GIB // 2).state is State.WARN
     assert doctor.judge_disk(2 * GIB) == Check("disk", State.OK, "2.0 GiB free")

@@ -51,6 +51,10 @@ class Config:
     )
     prefix: str = _option("", "Put before every Redis key, so that several fleets can share one Redis.")
     slots: Count = _option(0, "WebDriver sessions that run at the same time; 0 means one per CPU core.")
+    min_free_megabytes: Count = _option(
+        100,
+        "Megabytes that must be free in the temporary and the data directory for a session to be started.",
+    )
     warm: Count = _option(
         0, "Browsers kept waiting, started, for sessions with default capabilities; each takes its memory."
     )

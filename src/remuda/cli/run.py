@@ -38,12 +38,14 @@ def _manager(store: Store, config: Config) -> Role:
 def _orchestrator(store: Store, config: Config) -> Role:
     from remuda.grid.orchestrator.local import LocalProvisioner
     from remuda.grid.orchestrator.role import Orchestrator, keep_id
+    from remuda.grid.orchestrator.room import find_lack, places_of
 
     return Orchestrator(
         store,
         LocalProvisioner(config, redis_url=config.redis),
         orchestrator_id=keep_id(config.data / "orchestrator-id"),
         slots=config.slots or os.cpu_count() or 1,
+        find_obstacle=partial(find_lack, places_of(config.data), megabytes=config.min_free_megabytes),
     )
 
 

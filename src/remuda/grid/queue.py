@@ -13,7 +13,7 @@ from remuda.fleet.line import Lines, who_waits
 from remuda.grid.capabilities import Capabilities, class_of, describe_wishes
 from remuda.grid.failures import CreationFailed, failure_of
 from remuda.grid.model import State
-from remuda.grid.registry import candidates, describe, live_offers
+from remuda.grid.registry import candidates, describe, live_offers, obstacles
 from remuda.grid.sessions import Sessions, session_topic
 from remuda.grid.slots import Slots, freed_bell
 from remuda.keyspace.grid import SESSION_SLOT
@@ -86,4 +86,7 @@ class Queue:
         offers = await live_offers(self._store)
         if not candidates(offers, wanted):
             asked, offered = describe_wishes(wanted), describe(offers)
-            raise CreationFailed("QUNAVAILABLE", f"Nothing here can satisfy {asked}; on offer: {offered}")
+            hindered = "".join(f"; {each}" for each in await obstacles(self._store))
+            raise CreationFailed(
+                "QUNAVAILABLE", f"Nothing here can satisfy {asked}; on offer: {offered}{hindered}"
+            )

@@ -1,4 +1,4 @@
-"""Which orchestrators there are and what they offer. One that is dead or draining offers nothing."""
+"""Which orchestrators there are and what they offer. Only one in service offers any."""
 
 from remuda.base.ids import OrchestratorId
 from remuda.grid.capabilities import Capabilities, Offer, first_match
@@ -15,18 +15,25 @@ async def live_offers(store: Store) -> Offers:
         (
             each,
             store.exists(grid.ORCHESTRATOR_HEARTBEAT(each)),
-            store.exists(grid.ORCHESTRATOR_DRAIN(each)),
+            store.send("EXISTS", grid.ORCHESTRATOR_DRAIN(each), grid.ORCHESTRATOR_OBSTACLE(each)),
             store.get(grid.ORCHESTRATOR_PLATFORM_NAME(each)),
             store.smembers(grid.ORCHESTRATOR_BROWSERS(each)),
         )
         for each in ids
     ]
     offers: Offers = {}
-    for each, is_alive, is_draining, platform, browsers in replies:
-        alive, drains, name, entries = await is_alive, await is_draining, await platform, await browsers
-        if alive and not drains:
+    for each, is_alive, is_hindered, platform, browsers in replies:
+        alive, hindered, name, entries = await is_alive, await is_hindered, await platform, await browsers
+        if alive and not hindered:
             offers[each] = [_offer(entry, name or "any") for entry in sorted(entries)]
     return offers
+
+
+async def obstacles(store: Store) -> list[str]:
+    """Why orchestrators that run can start no session just now."""
+    ids = sorted(await store.smembers(grid.ORCHESTRATORS()))
+    found = [store.get(grid.ORCHESTRATOR_OBSTACLE(each)) for each in ids]
+    return [obstacle for reply in found if (obstacle := await reply)]
 
 
 def _offer(entry: str, platform: str) -> Offer:

@@ -342,6 +342,15 @@ ORCHESTRATOR_DRAIN = Key(
     fields={"value": "`asked` by an operator, or `leaving` by itself"},
 )
 
+ORCHESTRATOR_OBSTACLE = Key(
+    "remuda:orchestrator:{orchestrator}:obstacle",
+    StringName,
+    meaning="That it can start no session just now, though it runs; absent while it can",
+    writer="grid/orchestrator",
+    lifetime=expires(15),
+    fields={"value": "why, in words, such as a disk without room"},
+)
+
 ORCHESTRATOR_KEYS: tuple[Key[Any], ...] = (
     ORCHESTRATOR,
     ORCHESTRATOR_HEARTBEAT,

@@ -22,6 +22,7 @@ from remuda.base.errors import RemudaError
 from remuda.base.log import redact
 from remuda.base.programs import PROBE_TIMEOUT
 from remuda.grid.browsers import Browser, Program, Survey, probe, survey_browsers
+from remuda.grid.orchestrator.room import find_lack, places_of
 from remuda.playwright.browsers import Launch, servable
 from remuda.playwright.driver import FFMPEG, has_build, playwright_version
 from remuda.store.embedded import find_server
@@ -78,7 +79,7 @@ async def examine(config: Config, *, ping: Ping = ask_redis) -> list[Check]:
             tasks.create_task(asyncio.to_thread(look_at_ffmpeg), name="doctor ffmpeg"),
             tasks.create_task(look_at_redis(config.redis, ping), name="doctor redis"),
             tasks.create_task(look_at_port(config.host, config.port), name="doctor port"),
-            tasks.create_task(asyncio.to_thread(look_at_data, config.data), name="doctor data"),
+            tasks.create_task(asyncio.to_thread(_look_at_data_of, config), name="doctor data"),
             tasks.create_task(asyncio.to_thread(look_at_system), name="doctor system"),
         ]
     return [judge_python(sys.version_info[:3]), *(check for look in looks for check in look.result())]
@@ -249,8 +250,12 @@ def judge_bind_error(where: str, error: OSError) -> Check:
     )
 
 
-def look_at_data(data: Path) -> list[Check]:
-    """Whether the data directory can be written to, and how much fits."""
+def _look_at_data_of(config: Config) -> list[Check]:
+    return look_at_data(config.data, megabytes=config.min_free_megabytes)
+
+
+def look_at_data(data: Path, *, megabytes: int = 0) -> list[Check]:
+    """Whether the data directory can be written to, and how much fits, there and in the temporary one."""
     data = data.absolute()
     place = next(path for path in (data, *data.parents) if path.exists())
     try:
@@ -261,6 +266,12 @@ def look_at_data(data: Path) -> list[Check]:
         advice = "make it writable for this user, or choose another directory with --data"
         return [Check("data", State.FAIL, f"{place} cannot be written to: {error.strerror}", advice)]
     found = str(data) if place == data else f"{data} (to be made)"
+    lack = find_lack(places_of(place), megabytes=megabytes)
+    if lack is not None:
+        return [
+            Check("data", State.OK, found),
+            Check("disk", State.FAIL, lack, "make room: until then no session is started"),
+        ]
     return [Check("data", State.OK, found), judge_disk(shutil.disk_usage(place).free)]
 
 

@@ -22,6 +22,7 @@ Reply = asyncio.Future[Any]
 
 # What Redis says when the command is right but now is not the time.
 _PASSING = {"LOADING", "READONLY", "MASTERDOWN", "MISCONF", "OOM", "BUSY", "NOREPLICAS", "TRYAGAIN"}
+_WORDS = {"MISCONF": "it cannot write to its disk; make room there, and it goes on by itself. "}
 _CONFIRMATIONS = ("subscribe", "unsubscribe")
 
 
@@ -43,8 +44,9 @@ class CommandRefused(Broken):
 def translate(error: hiredis.ReplyError) -> RemudaError:
     """Our error for an error reply of Redis."""
     text = str(error)
-    if text.partition(" ")[0] in _PASSING:
-        return StoreUnavailable(f"Redis refuses work: {text}")
+    code = text.partition(" ")[0]
+    if code in _PASSING:
+        return StoreUnavailable(f"Redis refuses work: {_WORDS.get(code, '')}{text}")
     return CommandRefused(text)
 
 

@@ -16,6 +16,7 @@ from remuda.grid.model import State
 from remuda.grid.orchestrator.role import HEARTBEAT_TTL
 from remuda.grid.queue import positions
 from remuda.grid.view import Browser, Machine, OrchestratorView, SessionView, SlotView, orchestrators
+from remuda.web.health import why_unusable
 from remuda.web.herd import Herd
 from remuda.web.stereotypes import Capabilities, named, stereotype
 
@@ -125,8 +126,11 @@ class ClearedAnswer(Struct):
 async def grid_status(herd: Herd, request: Request) -> GridStatusAnswer:
     """`GET /status`."""
     found = await orchestrators(herd.store)
-    ready = any(each.in_service for each in found)
+    # As Selenium Grid decides it: a node that is up and has a free slot.
+    ready = any(each.in_service and each.available + each.reclaimed for each in found)
     message = "Selenium Grid ready." if ready else "Selenium Grid not ready."
+    if reason := await why_unusable(herd.store, found):
+        ready, message = False, f"Selenium Grid not ready: {reason}."
     return GridStatusAnswer(GridStatus(ready, message, await _nodes(herd, request, found)))
 
 
@@ -213,7 +217,7 @@ def availability(orchestrator: OrchestratorView) -> str:
     """The state of a node, in Grid's words."""
     if not orchestrator.alive:
         return "DOWN"
-    return "DRAINING" if orchestrator.draining else "UP"
+    return "UP" if orchestrator.in_service else "DRAINING"
 
 
 def _slot(

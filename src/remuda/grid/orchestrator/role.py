@@ -2,6 +2,8 @@
 
 import asyncio
 import math
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from remuda.base import clock
@@ -28,6 +30,8 @@ RETAIN_TTL = 604800
 RETRY_AFTER = 1.0
 LOOK_EVERY = 1.0
 PATIENCE = 10.0
+# Should it be killed, its last word about itself goes with its heartbeat, not much later.
+OBSTACLE_TTL = 15
 
 
 def keep_id(file: Path) -> OrchestratorId:
@@ -51,9 +55,19 @@ class Orchestrator(Role):
     name = "orchestrator"
 
     def __init__(
-        self, store: Store, provisioner: Provisioner, *, orchestrator_id: OrchestratorId, slots: int
+        self,
+        store: Store,
+        provisioner: Provisioner,
+        *,
+        orchestrator_id: OrchestratorId,
+        slots: int,
+        find_obstacle: Callable[[], str | None] = lambda: None,
     ) -> None:
+        """`find_obstacle` says why the machine can take no session just now; it may block."""
         super().__init__()
+        self._find_obstacle = find_obstacle
+        # None: there is none. Empty: not known, as an earlier life may have left its word.
+        self._obstacle: str | None = ""
         self.orchestrator_id = orchestrator_id
         self._store = store
         self._provisioner = provisioner
@@ -77,6 +91,7 @@ class Orchestrator(Role):
         unstarted = await self._placing.find_unstarted()
         await self._own.recycle()
         await self._draining.come_back(self.orchestrator_id)
+        await self._look_for_obstacle()
         await self._register(offers)
         self._placing.resume(unstarted)
 
@@ -101,8 +116,31 @@ class Orchestrator(Role):
             group.create_task(self._recycle_slots(), name="recycle slots")
             group.create_task(self._reclaim_slots(), name="reclaim slots")
             group.create_task(Abandoned(self._store).run(), name="look for gone managers")
+            group.create_task(self._watch_obstacle(), name="watch obstacle")
             if self.is_alone:
                 group.create_task(self._watch_drain(), name="watch drain")
+
+    async def _watch_obstacle(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_EVERY)
+            with suppress(Unavailable):  # Redis is away, and nobody gets a session anyway.
+                await self._look_for_obstacle()
+
+    async def _look_for_obstacle(self) -> None:
+        """Says what keeps it from starting sessions; when that is over, calls those who wait."""
+        key, before = grid.ORCHESTRATOR_OBSTACLE(self.orchestrator_id), self._obstacle
+        found = await asyncio.to_thread(self._find_obstacle)
+        if found is not None:
+            await self._store.set(key, found, ex=OBSTACLE_TTL)
+            if not before:
+                log.warning("orchestrator takes no sessions", reason=found)
+        elif before is not None:
+            async with self._store.transaction() as transaction:
+                transaction.delete(key)
+                transaction.publish(freed_bell())
+            if before:
+                log.warning("orchestrator takes sessions again")
+        self._obstacle = found
 
     async def _watch_drain(self) -> None:
         while not await self._has_drained():  # noqa: ASYNC110  # Nobody rings when a slot is free.

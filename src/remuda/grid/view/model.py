@@ -122,6 +122,8 @@ class OrchestratorView(Struct, kw_only=True):
     alive: bool
     draining: bool = False
     """Whether it gets no new sessions, because somebody has taken it out of service."""
+    obstacle: str = ""
+    """Why it can start no session just now, such as a disk without room; empty while it can."""
     platform: str
     machine: Machine = Machine()
     browsers: list[Browser]
@@ -135,4 +137,4 @@ class OrchestratorView(Struct, kw_only=True):
     @property
     def in_service(self) -> bool:
         """Whether new sessions may get here."""
-        return self.alive and not self.draining
+        return self.alive and not self.draining and not self.obstacle

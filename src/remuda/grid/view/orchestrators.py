@@ -36,11 +36,12 @@ def _ask(store: Store, each: str) -> list[Awaitable[Any]]:
         store.hgetall(grid.ORCHESTRATOR_HOLDERS(each)),
         store.llen(grid.ORCHESTRATOR_BACKLOG(each)),
         store.llen(grid.ORCHESTRATOR_PENDING(each)),
+        store.get(grid.ORCHESTRATOR_OBSTACLE(each)),
     ]
 
 
 def _orchestrator(each: str, replies: list[Any]) -> OrchestratorView:
-    kind, alive, draining, platform, machine, browsers, *of_slots, backlog, pending = replies
+    kind, alive, draining, platform, machine, browsers, *of_slots, backlog, pending, obstacle = replies
     slots, available, reclaimed, holders = of_slots
     free = dict.fromkeys(available, SlotState.AVAILABLE) | dict.fromkeys(reclaimed, SlotState.RECLAIMED)
     views = [_slot(slot, free, holders) for slot in sorted(slots, key=_number)]
@@ -50,6 +51,7 @@ def _orchestrator(each: str, replies: list[Any]) -> OrchestratorView:
         type=kind or "",
         alive=bool(alive),
         draining=bool(draining),
+        obstacle=obstacle or "",
         platform=platform or "",
         machine=_machine(*machine, platform=platform),
         browsers=sorted((_browser(entry, platform or "") for entry in browsers), key=_by_name),

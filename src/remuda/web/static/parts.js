@@ -18,6 +18,7 @@ export function Orchestrators({ orchestrators }) {
               <span class="quiet">${each.platform}</span>
               ${!each.alive && html`<span class="state terminated">no heartbeat</span>`}
               ${each.alive && each.draining && html`<span class="state draining">draining</span>`}
+              ${each.alive && each.obstacle && html`<span class="state draining">${each.obstacle}</span>`}
             </div>
             <div class="chips">
               ${each.browsers.map((browser) => html`<span class="chip">${browser.name} ${browser.version}</span>`)}
