@@ -4,7 +4,7 @@ from collections.abc import Awaitable
 
 import pytest
 
-from remuda.base.errors import Forbidden, SessionLost
+from remuda.base.errors import Forbidden, InvalidArgument, SessionLost
 from remuda.base.ids import SessionId
 from remuda.fleet.relay import Address, Forward, Request
 from remuda.fleet.relay.head import read_head
@@ -88,6 +88,27 @@ async def test_an_address_that_refused_is_forgotten_and_looked_up_again() -> Non
 def test_a_foreign_page_is_turned_away() -> None:
     with pytest.raises(Forbidden):
         Door(Places()).route(request("POST /session", "Origin: http://evil.example"))
+
+
+@pytest.mark.parametrize("line", ["POST /session", f"POST /wd/hub/session/{ID}/url", "POST /graphql"])
+def test_a_forms_content_types_are_refused(line: str) -> None:
+    with pytest.raises(InvalidArgument):
+        Door(Places()).route(request(line, "Content-Type: text/plain"))
+
+
+@pytest.mark.parametrize("path", [f"/clipboard/{ID}", f"/session/{ID}/aerokube/clipboard"])
+def test_text_for_the_clipboard_may_have_any_type(path: str) -> None:
+    planned = Door(Places()).route(request(f"POST {path}", "Content-Type: application/x-www-form-urlencoded"))
+
+    assert isinstance(planned, Forward)
+
+
+def test_a_link_elsewhere_may_lead_to_the_dashboard_only() -> None:
+    link = ("Sec-Fetch-Site: cross-site", "Sec-Fetch-Mode: navigate", "Sec-Fetch-Dest: document")
+
+    assert isinstance(Door(Places()).route(request("GET /", *link)), Forward)
+    with pytest.raises(Forbidden):
+        Door(Places()).route(request(f"GET /session/{ID}/url", *link))
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "OPTIONS"])

@@ -1,14 +1,14 @@
 """Which web pages may talk to the gateway."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import pytest
 
-from remuda.base.errors import Forbidden
+from remuda.base.errors import Forbidden, InvalidArgument
 from remuda.base.hosts import is_loopback
 from remuda.fleet.relay import Request
 from remuda.fleet.relay.head import read_head
-from remuda.gateway.origin import OriginRule
+from remuda.gateway.origin import OriginRule, check_content_type
 
 
 def is_allowed(
@@ -17,9 +17,12 @@ def is_allowed(
     host: str,
     origin: str | None = None,
     check: Callable[[OriginRule, Request], None] = OriginRule.check,
+    headers: Mapping[str, str] | None = None,
 ) -> bool:
-    line = f"Origin: {origin}\r\n" if origin is not None else ""
-    head = read_head(f"GET / HTTP/1.1\r\nHost: {host}\r\n{line}\r\n".encode("latin-1"))
+    named = {"Host": host, **({} if origin is None else {"Origin": origin})}
+    named |= headers or {}
+    lines = "".join(f"{name}: {value}\r\n" for name, value in named.items())
+    head = read_head(f"GET / HTTP/1.1\r\n{lines}\r\n".encode("latin-1"))
     try:
         check(rule, Request(head, head.method, head.target, "127.0.0.1"))
     except Forbidden:
@@ -35,10 +38,25 @@ def test_a_client_that_is_no_page_may_come_in(host: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "origin", ["http://localhost:3000", "http://127.0.0.1:4444", "https://[::1]", "http://a.localhost"]
+    "host", ["localhost:4444", "127.0.0.1:4444", "[::1]:4444", "192.168.1.2:4444", "localhost"]
 )
-def test_a_page_of_this_machine_may_come_in(origin: str) -> None:
-    assert is_allowed(OriginRule(), host="localhost:4444", origin=origin)
+def test_a_page_of_the_door_itself_may_come_in(host: str) -> None:
+    assert is_allowed(OriginRule(), host=host, origin=f"http://{host}")
+
+
+@pytest.mark.parametrize(
+    "origin",
+    [
+        "http://localhost:8099",
+        "http://localhost",
+        "http://127.0.0.1:4444",
+        "https://localhost:4444",
+        "http://a.localhost:4444",
+        "https://[::1]",
+    ],
+)
+def test_another_page_of_this_machine_may_not(origin: str) -> None:
+    assert not is_allowed(OriginRule(), host="localhost:4444", origin=origin)
 
 
 @pytest.mark.parametrize(
@@ -72,6 +90,65 @@ def test_no_page_may_do_what_is_for_programs_unless_its_origin_is_configured() -
 def test_a_page_that_rebinds_its_name_to_loopback_may_not() -> None:
     assert not is_allowed(OriginRule(), host="evil.example:4444", origin="http://evil.example:4444")
     assert not is_allowed(OriginRule(), host="evil.example:4444")
+
+
+HERE = "localhost:4444"
+LINK = {"Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
+NO_CORS = {"Sec-Fetch-Mode": "no-cors", "Sec-Fetch-Dest": "image"}
+FRAME = {"Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "iframe"}
+ELSEWHERE = {"Sec-Fetch-Site": "cross-site"}
+
+
+@pytest.mark.parametrize("site", ["none", "same-origin"])
+def test_a_person_and_the_doors_own_pages_may_ask(site: str) -> None:
+    assert is_allowed(OriginRule(), host=HERE, headers={"Sec-Fetch-Site": site})
+
+
+@pytest.mark.parametrize("rule", [OriginRule(), OriginRule(is_bound_to_loopback=False)])
+@pytest.mark.parametrize("site", ["cross-site", "same-site", "Cross-Site", "none, cross-site", ""])
+@pytest.mark.parametrize("way", [LINK, NO_CORS, FRAME])
+def test_a_page_that_sends_no_origin_gives_itself_away(
+    rule: OriginRule, site: str, way: dict[str, str]
+) -> None:
+    assert not is_allowed(rule, host=HERE, headers={"Sec-Fetch-Site": site, **way})
+
+
+@pytest.mark.parametrize(("way", "may"), [(LINK, True), (NO_CORS, False), (FRAME, False)])
+def test_a_link_elsewhere_may_lead_to_a_page_but_not_into_a_frame(way: dict[str, str], *, may: bool) -> None:
+    def visit(rule: OriginRule, request: Request) -> None:
+        rule.check(request, is_page=True)
+
+    assert is_allowed(OriginRule(), host=HERE, check=visit, headers={**ELSEWHERE, **way}) == may
+
+
+def test_a_configured_page_may_have_it_in_a_frame() -> None:
+    def may(referer: str) -> bool:
+        rule = OriginRule(["https://portal.example"])
+        return is_allowed(rule, host=HERE, headers={**ELSEWHERE, **FRAME, "Referer": referer})
+
+    assert may("https://portal.example/tests?page=1")
+    assert not may("https://evil.example/https://portal.example")
+    assert not may("")
+
+
+FORMS = ["application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "Text/Plain;charset=UTF-8"]
+
+
+@pytest.mark.parametrize("kind", FORMS)
+def test_no_body_of_a_forms_type_is_taken(kind: str) -> None:
+    with pytest.raises(InvalidArgument, match="application/json"):
+        check_content_type(post(f"Content-Type: {kind}\r\n"))
+
+
+@pytest.mark.parametrize("kind", ["application/json", "application/json;charset=UTF-8", "text/json", ""])
+def test_what_webdriver_clients_send_is_taken(kind: str) -> None:
+    check_content_type(post(f"Content-Type: {kind}\r\n"))
+    check_content_type(post(""))
+
+
+def post(lines: str) -> Request:
+    head = read_head(f"POST /session HTTP/1.1\r\nHost: localhost\r\n{lines}\r\n".encode())
+    return Request(head, head.method, head.target, "127.0.0.1")
 
 
 def test_a_configured_origin_may_come_in() -> None:

@@ -67,7 +67,10 @@ class Config:
         "Seconds that an orchestrator which shuts down gives its sessions to end, in a process of its own.",
     )
     insecure: bool = _option(False, "Listen beyond loopback although anybody there may then use the herd.")
-    allow_origins: str = _option("", "Web origins that may talk to the front door, separated by commas.")
+    allow_origins: str = _option(
+        "",
+        "Web origins whose pages may talk to the front door, separated by commas; its own need not be named.",
+    )
     chromium: str = _option("", "Chromium or Chrome to run; by default the one that is found.")
     chromedriver: str = _option("", "ChromeDriver to run; by default the one that is found.")
     headless_shell: str = _option("", "Headless shell of Chromium to run; by default the one that is found.")

@@ -8,8 +8,8 @@ from remuda.gateway.counters import Counters
 from remuda.gateway.directory import Directory
 from remuda.gateway.faces import render_error
 from remuda.gateway.journal import Journal
-from remuda.gateway.origin import OriginRule
-from remuda.gateway.routes import Kind, Route, find_route, is_for_any_page
+from remuda.gateway.origin import OriginRule, check_content_type
+from remuda.gateway.routes import Kind, Route, find_route, is_for_any_page, takes_any_text
 
 # Who opens a WebSocket here has a browser to himself.
 _BROWSERS = frozenset((Kind.PLAYWRIGHT, Kind.CDP))
@@ -75,9 +75,11 @@ class Door:
         return self._directory.find_manager() if route.kind is Kind.MANAGER else self._directory.find_api()
 
     def _judge(self, request: Request) -> Route:
-        if not is_for_any_page(request.method, request.target):
-            self._origins.check(request)
         route = find_route(request.method, request.target, is_upgrade=request.is_upgrade)
+        if not is_for_any_page(request.method, request.target):
+            self._origins.check(request, is_page=route.kind is Kind.API)
+        if not takes_any_text(request.target):
+            check_content_type(request)
         if route.kind in _BROWSERS and request.is_upgrade:
             self._origins.check_program(request)
         request.head.memo[self] = route

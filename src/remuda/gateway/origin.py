@@ -1,23 +1,29 @@
 """Keeps web pages out: a browser on the same machine must not drive the herd for a site it visits.
 
-A page gives itself away by its Origin. One that rebinds its own name to 127.0.0.1 sends no Origin with a
-plain GET, but it cannot hide that name in the Host header. Pure.
+A page gives itself away by its Origin, or where it sends none, by Sec-Fetch-Site: it can forge neither. One
+that rebinds its own name to 127.0.0.1 is of the same origin as the door, but it cannot hide that name in the
+Host header. And no page can send anything but a form's content types without asking first. Pure.
 """
 
 import ipaddress
 from collections.abc import Iterable
 from urllib.parse import urlsplit
 
-from remuda.base.errors import Forbidden
+from remuda.base.errors import Forbidden, InvalidArgument
 from remuda.base.hosts import is_loopback
 from remuda.fleet.relay import Request
 
+# Fetch standard, "CORS-safelisted request-header": what any page may send to anywhere, unasked.
+FORM_TYPES = frozenset(("application/x-www-form-urlencoded", "multipart/form-data", "text/plain"))
+_READING = frozenset(("GET", "HEAD", "OPTIONS"))
+
 
 class OriginRule:
-    """Which pages may talk to the gateway.
+    """Which pages may talk to the gateway: its own, and those of the configured origins.
 
-    Loopback and the configured origins always may. Bound to a public address, so may pages of the gateway
-    itself: there the Host is ours. Bound to loopback it could be anybody's name.
+    Its own are those that were loaded from where the request goes to. Bound to loopback, that must be an
+    address or localhost: any other name could be a stranger's. Bound to a public address, it may be any
+    name, and the scheme may be that of a proxy before it.
     """
 
     def __init__(self, allowed: Iterable[str] = (), *, is_bound_to_loopback: bool = True) -> None:
@@ -25,31 +31,62 @@ class OriginRule:
         self._hosts = frozenset(urlsplit(origin).netloc for origin in self._allowed)
         self._is_bound_to_loopback = is_bound_to_loopback
 
-    def check(self, request: Request) -> None:
-        """Raise Forbidden when the request comes from a page that may not send it."""
-        if not self._is_allowed(request.header("origin"), request.header("host") or ""):
-            raise _forbidden(request.header("origin") or request.header("host"))
+    def check(self, request: Request, *, is_page: bool = False) -> None:
+        """Raise Forbidden when the request comes from a page that may not send it.
+
+        A link elsewhere may lead to what `is_page`, since the page with the link sees nothing of it.
+        """
+        origin, host = request.header("origin"), (request.header("host") or "").lower()
+        if origin is not None:
+            if not self._is_allowed(origin.lower(), host):
+                raise _forbidden(origin)
+        elif self._is_bound_to_loopback and host not in self._hosts and not _is_no_domain(host):
+            raise _forbidden(host)
+        elif not self._is_asked_for(request, is_page=is_page):
+            raise _forbidden(request.header("referer") or "another web page")
 
     def check_program(self, request: Request) -> None:
         """Raise Forbidden when any page but a configured one asks for what only programs need.
 
-        Pages on loopback too: a browser of the herd may show one, and must not take another browser for it.
+        The door's own pages too: they need no such thing.
         """
         origin = request.header("origin")
         if origin is not None and origin.lower() not in self._allowed:
             raise _forbidden(origin)
 
-    def _is_allowed(self, origin: str | None, host: str) -> bool:
-        host = host.lower()
-        if origin is None:
-            return not self._is_bound_to_loopback or host in self._hosts or _is_no_domain(host)
-        parts = _split(origin.lower())
+    def _is_allowed(self, origin: str, host: str) -> bool:
+        if origin in self._allowed:
+            return True
+        parts = _split(origin)
         if parts is None:
             return False
-        scheme, netloc, name = parts
-        if f"{scheme}://{netloc}" in self._allowed or is_loopback(name):
+        scheme, netloc = parts[:2]
+        if self._is_bound_to_loopback:
+            return origin == f"http://{host}" and _is_no_domain(host)
+        return netloc == host and scheme in ("http", "https")
+
+    def _is_asked_for(self, request: Request, *, is_page: bool) -> bool:
+        """Whether a request without an Origin comes from a program, a person or a page that may send it."""
+        if request.header("sec-fetch-site") in (None, "none", "same-origin"):
             return True
-        return not self._is_bound_to_loopback and netloc == host
+        told = _split((request.header("referer") or "").lower())
+        if told is not None and f"{told[0]}://{told[1]}" in self._allowed:
+            return True
+        is_visit = (
+            request.header("sec-fetch-mode") == "navigate" and request.header("sec-fetch-dest") == "document"
+        )
+        return is_page and is_visit and request.method == "GET"
+
+
+def check_content_type(request: Request) -> None:
+    """Raise InvalidArgument when the request's body has a type that a page's form can have."""
+    given = request.header("content-type") or ""
+    kind = given.partition(";")[0].strip().lower()
+    if kind in FORM_TYPES and request.method not in _READING:
+        raise InvalidArgument(
+            f"The Content-Type is {kind}, as web forms send it; send application/json "
+            "(with curl: -H 'Content-Type: application/json')."
+        )
 
 
 def _forbidden(page: str | None) -> Forbidden:

@@ -13,6 +13,9 @@ _command = re.compile(rf"({HUB})?/session/({UUID_PATTERN})(?![^/?])").match
 _webdriver = re.compile(rf"({HUB})?/session(?![^/?])").match
 # Selenoid's paths; Moon has the same below the session, and there the node serves them.
 _selenoid = re.compile(rf"/(download|devtools|clipboard)/({UUID_PATTERN})(?![^/?])").match
+_clipboard = re.compile(
+    rf"(/clipboard/{UUID_PATTERN}|({HUB})?/session/{UUID_PATTERN}/aerokube/clipboard)(?![^/?])"
+).match
 _storage = re.compile(rf"/storage/({UUID_PATTERN})/").match
 # `/json` and `/json/version` are where clients that were given an http:// URL ask for the WebSocket.
 _cdp = re.compile(r"/(cdp|(cdp/)?json/version/?)(?![^?])").match
@@ -94,6 +97,11 @@ def is_for_any_page(method: str, target: str) -> bool:
     Who names an artifact knows two ids that nobody can guess, so there is nothing for a stranger to find.
     """
     return method in ("GET", "HEAD", "OPTIONS") and _storage(target) is not None
+
+
+def takes_any_text(target: str) -> bool:
+    """Whether a body may have any type: Selenoid's clients send text for the clipboard as `curl -d` does."""
+    return _clipboard(target) is not None
 
 
 def is_session_root(path: str) -> bool:
