@@ -69,6 +69,7 @@ class Ranch:
         """Where nodes keep their files."""
         directory = self.home / "tmp"
         directory.mkdir(exist_ok=True)
+        directory.chmod(0o1777)
         return directory
 
     @property
@@ -100,6 +101,7 @@ def open_ranch() -> Iterator[Ranch]:
     """A ranch without roles yet; in the end, nothing of it is left."""
     # A short path: Chromium puts a socket below it.
     with tempfile.TemporaryDirectory(prefix="remuda-test-") as home, servers.server() as server:
+        Path(home).chmod(0o711)  # Nodes are not root's, even if the tests are.
         ranch = Ranch(server.url, Path(home))
         try:
             yield ranch

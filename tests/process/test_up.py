@@ -57,6 +57,7 @@ def remuda(*args: str, **environ: str) -> subprocess.CompletedProcess[str]:
 
 def test_it_says_what_it_starts_then_its_url_then_ready(own_herd: Herd) -> None:
     assert [line.split("  ")[0] for line in own_herd.lines] == [
+        "protection",
         "redis",
         "manager + orchestrator + api + gc + storage",
         "gateway",

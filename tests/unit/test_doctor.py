@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import os
 import resource
 import socket
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from remuda.base.config import Config
+from remuda.base.confinement import Protection
 from remuda.base.errors import StoreUnavailable
 from remuda.grid.browsers import Browser, Finding, Program, Survey, survey_browsers
 from remuda.ops import doctor
@@ -57,7 +59,7 @@ async def test_an_examination_covers_the_whole_machine(tmp_path: Path) -> None:
     names = dict.fromkeys(check.name for check in checks)
     assert list(names) == [
         *("python", "browser", "driver", "playwright", "playwright video", "ffmpeg", "redis", "port", "data"),
-        *("disk", "shared memory", "open files", "user"),
+        *("disk", "shared memory", "open files", "protection"),
     ]
     assert doctor.worst(checks) is not State.FAIL
 
@@ -265,12 +267,42 @@ def test_few_open_files_are_a_warning() -> None:
     assert doctor.judge_open_files(resource.RLIM_INFINITY).state is State.OK
 
 
-def test_root_is_told_that_chromium_has_no_sandbox() -> None:
-    check = doctor.judge_user(0)
+@pytest.mark.parametrize(
+    ("protection", "state", "word"),
+    [
+        (Protection(is_root=True, uids=range(58000, 59000), landlock=7, has_namespaces=True), State.OK, ""),
+        (Protection(is_root=False, uids=range(0), landlock=7, has_namespaces=True), State.OK, ""),
+        (
+            Protection(is_root=True, uids=range(0), landlock=7, has_namespaces=True),
+            State.WARN,
+            "browser_uids",
+        ),
+        (Protection(is_root=True, uids=range(5, 9), landlock=7, has_namespaces=False), State.WARN, "seccomp"),
+        (Protection(is_root=True, uids=range(5, 9), landlock=0, has_namespaces=True), State.WARN, "5.13"),
+        (Protection(is_root=False, uids=range(0), landlock=0, has_namespaces=True), State.WARN, "list"),
+        (
+            Protection(is_root=False, uids=range(0), landlock=7, has_namespaces=False),
+            State.WARN,
+            "namespaces",
+        ),
+    ],
+)
+def test_what_protects_the_machine_from_its_browsers_is_said(
+    protection: Protection, state: State, word: str
+) -> None:
+    check = doctor.judge_protection(protection)
 
-    assert check.state is State.WARN
-    assert "--no-sandbox" in check.found
-    assert doctor.judge_user(1000).state is State.OK
+    assert check.state is state
+    assert word in check.advice
+
+
+def test_users_that_cannot_be_used_are_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+
+    (check,) = doctor.look_at_protection(Config(browser_uids="0-10"))
+
+    assert check.state is State.FAIL
+    assert "0-10" in check.found
 
 
 def test_a_machine_is_as_bad_as_its_worst_part() -> None:

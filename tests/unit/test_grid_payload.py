@@ -134,9 +134,9 @@ def test_each_family_has_its_own_way_to_do_without_a_window(family: Family, args
 def test_arguments_for_chromium_are_for_no_other_family() -> None:
     config = Config(chromium_args="--mute-audio --lang=de")
 
-    assert herd_args(config, browser(CHROME), is_root=False) == ["--mute-audio", "--lang=de"]
-    assert herd_args(config, browser(HEADLESS_SHELL), is_root=True)[-1] == "--no-sandbox"
-    assert herd_args(config, browser(FIREFOX), is_root=True) == []
+    assert herd_args(config, browser(CHROME), has_sandbox=True) == ["--mute-audio", "--lang=de"]
+    assert herd_args(config, browser(HEADLESS_SHELL), has_sandbox=False)[-1] == "--no-sandbox"
+    assert herd_args(config, browser(FIREFOX), has_sandbox=False) == []
 
 
 def refusal(wanted: Capabilities, family: Family = CHROME) -> str:

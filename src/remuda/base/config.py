@@ -83,6 +83,10 @@ class Config:
         "Switches (without dashes), preferences, variables and driver options, separated by commas, that "
         "clients may use beyond those known to be harmless; * allows all.",
     )
+    browser_uids: str = _option(
+        "58000-58999",
+        "Users that browsers run as when root starts the herd, one for each; empty means root itself.",
+    )
     headless: bool = _option(
         True, "Run browsers without a window unless the client says otherwise.", also=("HEADLESS",)
     )
@@ -143,11 +147,6 @@ class Config:
     )
     playwright_wait: Interval = _option(
         30, "Seconds for which a client waits for a free place.", also=("WORKER_SELECT_TIMEOUT",)
-    )
-    playwright_expected: str = _option(
-        "",
-        "Browsers, separated by commas, whose workers something else than Remuda starts when clients wait, "
-        "such as a scaler; clients of a browser that nothing can start are refused at once.",
     )
     playwright_queue: Count = _option(100, "Clients that may wait for a browser at the same time.")
     playwright_dial: Interval = _option(

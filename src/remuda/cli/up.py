@@ -20,6 +20,7 @@ import psutil
 import uvloop
 
 from remuda.base.config import Config
+from remuda.base.confinement import protection_of
 from remuda.base.errors import Misconfigured
 from remuda.base.hosts import host_port
 from remuda.base.ids import new_id
@@ -60,6 +61,8 @@ def _own_data(directory: Path) -> Iterator[None]:
     """Keeps the data directory to this herd; Misconfigured when it is in use or cannot be written."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
+        # Sessions' logs and files, and everything that clients have sent, is in there.
+        directory.chmod(0o700)
         lock = (directory / "lock").open("a+")
     except OSError as error:
         raise Misconfigured(f"The data directory {directory} cannot be used: {error.strerror}") from error
@@ -81,12 +84,13 @@ async def _live(config: Config, listener: socket.socket) -> None:
         asyncio.get_running_loop().add_signal_handler(
             signum, lambda: (hurry if stop_asked.is_set() else stop_asked).set()
         )
+    _say("protection", str(protection_of(config)))
     async with _redis(config) as redis_url:
         config = replace(config, redis=redis_url)
         children = _children(config, listener)
         ready = asyncio.Event()
+        announcing = asyncio.create_task(_announce(children, listener, ready), name="announce")
         workers = await asyncio.to_thread(Workers, config)
-        announcing = asyncio.create_task(_announce(children, workers, listener, ready), name="announce")
         try:
             await _watch_over(children, workers, ready, stop_asked)
         finally:
@@ -103,7 +107,7 @@ async def _redis(config: Config) -> AsyncIterator[str]:
         _say("redis", redact(config.redis))
         yield config.redis
         return
-    async with embedded_redis(config.data / "redis") as url:
+    async with embedded_redis(config.data / "redis", group=protection_of(config).group) as url:
         _say("redis", f"embedded, keeps its data in {config.data / 'redis'}")
         yield url
 
@@ -117,14 +121,11 @@ def _children(config: Config, listener: socket.socket) -> list[Child]:
     ]
 
 
-async def _announce(
-    children: Sequence[Child], workers: Workers, listener: socket.socket, ready: asyncio.Event
-) -> None:
+async def _announce(children: Sequence[Child], listener: socket.socket, ready: asyncio.Event) -> None:
     """Says what is started and, once a session can be created, so."""
     for child in children:
         await child.ready.wait()
         _say(str(child), f"pid {child.pid}")
-    await workers.announced.wait()
     _say("url", f"http://{host_port(*listener.getsockname()[:2])}")
     print("ready", flush=True)
     ready.set()

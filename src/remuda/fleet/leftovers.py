@@ -29,9 +29,11 @@ def holder_name() -> str:
 def clear_orphans() -> int:
     """Kills the processes and removes the directories of holders that are no more; how many processes."""
     killed = _kill_orphans()
-    for directory in Path(tempfile.gettempdir()).glob("remuda-*-*"):
-        if _is_orphaned(directory.name):
-            shutil.rmtree(directory, ignore_errors=True)
+    # Holders that are not root's may not have reached root's own.
+    for place in {tempfile.gettempdir(), "/tmp"}:
+        for directory in Path(place).glob("remuda-*-*"):
+            if _is_orphaned(directory.name):
+                shutil.rmtree(directory, ignore_errors=True)
     return killed
 
 

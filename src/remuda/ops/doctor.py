@@ -5,7 +5,6 @@ The `judge_*` functions decide, purely; the others look. Nothing is changed and 
 
 import asyncio
 import errno
-import os
 import resource
 import shutil
 import socket
@@ -18,9 +17,11 @@ from enum import StrEnum
 from pathlib import Path
 
 from remuda.base.config import Config
-from remuda.base.errors import RemudaError
+from remuda.base.confinement import Protection, protection_of
+from remuda.base.errors import Misconfigured, RemudaError
 from remuda.base.log import redact
 from remuda.base.programs import PROBE_TIMEOUT
+from remuda.base.reach import is_open_to_all, open_path
 from remuda.grid.browsers import Browser, Program, Survey, probe, survey_browsers
 from remuda.grid.orchestrator.room import find_lack, places_of
 from remuda.playwright.browsers import Launch, servable
@@ -81,6 +82,7 @@ async def examine(config: Config, *, ping: Ping = ask_redis) -> list[Check]:
             tasks.create_task(look_at_port(config.host, config.port), name="doctor port"),
             tasks.create_task(asyncio.to_thread(_look_at_data_of, config), name="doctor data"),
             tasks.create_task(asyncio.to_thread(look_at_system), name="doctor system"),
+            tasks.create_task(asyncio.to_thread(look_at_protection, config), name="doctor protection"),
         ]
     return [judge_python(sys.version_info[:3]), *(check for look in looks for check in look.result())]
 
@@ -290,7 +292,6 @@ def look_at_system() -> list[Check]:
         judge_shm(shm),
         # The hard limit: roles raise the soft one to it.
         judge_open_files(resource.getrlimit(resource.RLIMIT_NOFILE)[1]),
-        judge_user(os.geteuid()),
     ]
 
 
@@ -316,12 +317,38 @@ def judge_open_files(limit: int) -> Check:
     return Check("open files", State.WARN, f"{limit} per process", advice)
 
 
-def judge_user(uid: int) -> Check:
-    """Browsers are sandboxed, or why not."""
-    if uid != 0:
-        return Check("user", State.OK, "not root: Chromium runs in its sandbox")
-    advice = "fine in a container; elsewhere run Remuda as another user"
-    return Check("user", State.WARN, "root: Chromium runs with --no-sandbox", advice)
+def look_at_protection(config: Config) -> list[Check]:
+    """What keeps browsers from the rest of the machine."""
+    try:
+        protection = protection_of(config)
+    except Misconfigured as error:
+        return [Check("protection", State.FAIL, error.message)]
+    browsers = survey_browsers(config).browsers if protection.uids else ()
+    closed = [browser.binary for browser in browsers if not is_open_to_all(open_path(browser.binary))]
+    return [
+        judge_protection(protection),
+        *(
+            Check("protection", State.WARN, f"{path} cannot be run by browsers' users", "move it to /opt")
+            for path in closed
+        ),
+    ]
+
+
+def judge_protection(protection: Protection) -> Check:
+    """Browsers have nothing worth stealing, or what would keep them from it."""
+    if protection.is_root and not protection.uids:
+        advice = (
+            "browsers can do what root can: leave browser_uids at its default, or run Remuda as another user"
+        )
+        return Check("protection", State.WARN, str(protection), advice)
+    if not protection.has_fence:
+        cure = "user namespaces for ordinary users" if protection.landlock else "Linux 5.13 with Landlock"
+        advice = f"only the list of what clients may say protects this machine; {cure} would do more"
+        return Check("protection", State.WARN, str(protection), advice)
+    if not protection.has_sandbox:
+        advice = "allow user namespaces: in Docker by a seccomp profile, elsewhere by sysctl"
+        return Check("protection", State.WARN, str(protection), advice)
+    return Check("protection", State.OK, str(protection))
 
 
 def worst(checks: Sequence[Check]) -> State:

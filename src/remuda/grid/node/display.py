@@ -2,11 +2,11 @@
 
 import asyncio
 import os
-import signal
 import subprocess
 
+from remuda.base.confinement import Confinement
 from remuda.base.errors import DriverUnavailable
-from remuda.base.processes import die_with_parent, until_readable
+from remuda.base.processes import until_readable
 
 SCREEN = "1920x1080"
 DEPTH = 24
@@ -22,7 +22,9 @@ class Display:
         self.size = size
 
     @classmethod
-    async def start(cls, environ: dict[str, str], *, size: str = SCREEN, timeout: float) -> "Display":
+    async def start(
+        cls, environ: dict[str, str], confinement: Confinement, *, size: str = SCREEN, timeout: float
+    ) -> "Display":
         """A screen that is ready to be drawn on."""
         reading, writing = os.pipe()
         command = ["Xvfb", "-displayfd", str(writing), "-screen", "0", f"{size}x{DEPTH}", "-nolisten", "tcp"]
@@ -35,7 +37,8 @@ class Display:
                 stderr=subprocess.DEVNULL,
                 env=environ,
                 start_new_session=True,
-                preexec_fn=die_with_parent(signal.SIGKILL),
+                # Not inside: it keeps its lock and its socket in /tmp.
+                preexec_fn=confinement.beside(),
             )
             os.close(writing)
             async with asyncio.timeout(timeout):

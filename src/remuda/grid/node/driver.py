@@ -5,7 +5,6 @@ import asyncio
 import http.client
 import os
 import shutil
-import signal
 import socket
 import subprocess
 import tempfile
@@ -17,6 +16,7 @@ from urllib.parse import urlsplit
 import msgspec
 import psutil
 
+from remuda.base.confinement import Confinement, browser_environ
 from remuda.base.descriptors import own_lack
 from remuda.base.errors import DriverTimeout, DriverUnavailable, InvalidArgument
 from remuda.base.ids import NodeId
@@ -24,7 +24,6 @@ from remuda.base.log import get_logger
 from remuda.base.processes import (
     adopt_orphans,
     birth_of,
-    die_with_parent,
     exit_status,
     has_ended,
     kill_descendants,
@@ -47,12 +46,14 @@ log = get_logger(__name__)
 class Driver:
     """A running driver on a port of its own."""
 
-    def __init__(self, node: NodeId, browser: Browser) -> None:
+    def __init__(self, node: NodeId, browser: Browser, confinement: Confinement) -> None:
         self.browser = browser
+        self.confinement = confinement
         self._node = node
         # A short path: Chromium puts a socket in here, and those have at most 107 characters.
         self.directory = Path(tempfile.gettempdir()) / node
         self.directory.mkdir(mode=0o700)
+        confinement.own(self.directory)
         self._log = self.directory / "driver.log"
         self._process: subprocess.Popen[bytes] | None = None
         self._display: Display | None = None
@@ -71,7 +72,7 @@ class Driver:
         adopt_orphans()
         environ = self._environ()
         if self.browser.family.needs_display and not environ.get("DISPLAY"):
-            self._display = await Display.start(environ, timeout=timeout)
+            self._display = await Display.start(environ, self.confinement, timeout=timeout)
             environ["DISPLAY"] = self._display.name
         try:
             async with asyncio.timeout(timeout):
@@ -90,11 +91,10 @@ class Driver:
     async def open_display(self, size: str, *, timeout: float) -> None:
         """Has a screen ready for the browser to come; a driver that needs one itself has it already."""
         if self._display is None:
-            self._display = await Display.start(self._environ(), size=size, timeout=timeout)
+            self._display = await Display.start(self._environ(), self.confinement, size=size, timeout=timeout)
 
     def _environ(self) -> dict[str, str]:
-        private = {name: str(self.directory) for name in self.browser.family.private}
-        return {**os.environ, **private, MARK: self._node}
+        return {**browser_environ(self.directory), MARK: self._node}
 
     async def _start(self, environ: dict[str, str]) -> int:
         # More than once: a port that was free when it was chosen may have been taken meanwhile.
@@ -107,6 +107,8 @@ class Driver:
     def _spawn(self, environ: dict[str, str]) -> subprocess.Popen[bytes]:
         values = {"port": _free_port(), "directory": self.directory}
         args = [arg.format_map(values) for arg in self.browser.family.driver_args]
+        programs = [self.browser.driver, self.browser.binary]
+        enter = self.confinement.inside(self.directory, programs)
         try:
             with self._log.open("wb") as output:
                 return subprocess.Popen(
@@ -115,8 +117,9 @@ class Driver:
                     stdout=output,
                     stderr=output,
                     env=environ,
+                    cwd=self.directory,
                     start_new_session=True,
-                    preexec_fn=die_with_parent(signal.SIGKILL),
+                    preexec_fn=enter,
                 )
         except OSError as error:
             raise DriverUnavailable(f"{self.browser.driver} cannot be started: {error}") from error

@@ -9,6 +9,7 @@ from contextlib import suppress
 import uvloop
 
 from remuda.base.config import Config
+from remuda.base.confinement import Confinement
 from remuda.base.errors import RemudaError
 from remuda.base.ids import NodeId
 from remuda.base.log import configure_logs, get_logger
@@ -33,23 +34,49 @@ SESSION_IS_SENT = 2.0
 """A node that is born for a session is sent it right away."""
 
 
-def run_node(config: Config, browser: Browser, control: socket.socket, *, with_browser: bool) -> int:
+def run_node(
+    config: Config,
+    browser: Browser,
+    control: socket.socket,
+    confinement: Confinement,
+    *,
+    with_browser: bool,
+) -> int:
     """The whole life of a node that gets its session over a socket; its exit status."""
     configure_logs(level=config.log_level, form=config.log_format, role="node", pid=os.getpid())
     try:
-        uvloop.run(_live(config, browser, control, with_browser=with_browser))
+        uvloop.run(_live(config, browser, control, confinement, with_browser=with_browser))
     except RemudaError as error:
         log.error("node failed", reason=error.message)
+        return 1
+    except Exception:
+        # The process ends without a word otherwise: it has none of the interpreter's own end.
+        log.exception("node broke")
         return 1
     return 0
 
 
-async def _live(config: Config, browser: Browser, control: socket.socket, *, with_browser: bool) -> None:
+async def _live(
+    config: Config,
+    browser: Browser,
+    control: socket.socket,
+    confinement: Confinement,
+    *,
+    with_browser: bool,
+) -> None:
     name = NodeId(holder_name())
-    args = herd_args(config, browser, is_root=os.geteuid() == 0)
+    args = herd_args(config, browser, has_sandbox=confinement.protection.has_sandbox)
     control.setblocking(False)
     async with exporting(config), Store(config.redis, prefix=config.prefix, name=name) as store:
-        node = Node(store, name, browser, recording=Recording.of(config), args=args, headless=config.headless)
+        node = Node(
+            store,
+            name,
+            browser,
+            confinement=confinement,
+            recording=Recording.of(config),
+            args=args,
+            headless=config.headless,
+        )
         leave = asyncio.Event()
         _heed_signals(node, leave, store)
         node.warm_up(

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from remuda.base.confinement import Confinement, unconfined
 from remuda.base.errors import DriverTimeout, DriverUnavailable, Refused, RemudaError, Unavailable
 from remuda.base.ids import NodeId, SessionId
 from remuda.base.log import get_logger
@@ -44,6 +45,7 @@ class Node:
         name: NodeId,
         browser: Browser,
         *,
+        confinement: Confinement | None = None,
         recording: Recording | None = None,
         args: Sequence[str] = (),
         headless: bool = True,
@@ -55,7 +57,7 @@ class Node:
         self._args = args
         self._headless = headless
         self._host = host
-        self._driver = Driver(name, browser)
+        self._driver = Driver(name, browser, confinement or unconfined())
         self._sessions = Sessions(store)
         self._timeouts = timeouts(store)
         self._heart = Heart(store)

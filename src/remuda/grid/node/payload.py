@@ -31,12 +31,12 @@ _DEFAULTS: Capabilities = {
 _DEFAULT_TIMEOUTS = {"implicit": 0, "pageLoad": 300_000, "script": 30_000}
 
 
-def herd_args(config: Config, browser: Browser, *, is_root: bool) -> list[str]:
+def herd_args(config: Config, browser: Browser, *, has_sandbox: bool) -> list[str]:
     """The arguments that this herd's browsers get beyond those of their family."""
     if not browser.family.is_chromium:
         return []
-    # Chromium refuses to run its sandbox as root.
-    return [*config.chromium_args.split(), *(["--no-sandbox"] if is_root else [])]
+    # Chromium does not start where it cannot have its sandbox, unless it is told to do without.
+    return [*config.chromium_args.split(), *([] if has_sandbox else ["--no-sandbox"])]
 
 
 def driver_request(

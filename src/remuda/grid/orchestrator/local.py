@@ -2,13 +2,13 @@
 even their browser."""
 
 import asyncio
-import os
 import platform
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
 from remuda.base.config import Config
+from remuda.base.confinement import protection_of
 from remuda.base.errors import DriverUnavailable, Misconfigured
 from remuda.base.ids import SessionId
 from remuda.base.log import get_logger
@@ -114,7 +114,7 @@ class LocalProvisioner:
         self, assignment: Assignment, wish: Capabilities, browser: Browser, note: Note
     ) -> bool:
         """Gives the session to a warm node, if there is one for it."""
-        args = herd_args(self._config, browser, is_root=os.geteuid() == 0)
+        args = herd_args(self._config, browser, has_sandbox=protection_of(self._config).has_sandbox)
         plain = is_plain(wish, browser=browser, args=args, headless=self._config.headless)
         # All but a Chromium need a screen to be recorded, so they must be started for it.
         if not browser.family.is_chromium and Recording.of(self._config).video_of(wish) is not None:

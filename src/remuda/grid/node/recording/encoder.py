@@ -14,6 +14,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
+from remuda.base.confinement import Confinement, browser_environ
 from remuda.base.errors import Unavailable
 from remuda.base.processes import terminate_after_us, until_exit
 from remuda.grid.node.recording.hls import MAX_BITRATE, SEGMENT, STREAM, level_of
@@ -72,7 +73,9 @@ class Encoder:
         self._watcher: subprocess.Popen[bytes] | None = None
 
     @classmethod
-    async def start(cls, source: Sequence[str], video: Video, *, directory: Path, log: Path) -> "Encoder":
+    async def start(
+        cls, source: Sequence[str], video: Video, *, directory: Path, log: Path, confinement: Confinement
+    ) -> "Encoder":
         """An ffmpeg that writes to this directory; Unavailable when it cannot be started."""
         program = find_ffmpeg()
         if program is None:
@@ -80,6 +83,13 @@ class Encoder:
         is_piped = source == FROM_PIPE
         # What a screen is grabbed with says when it began, which it takes for information.
         level = ["-loglevel", "error" if is_piped else "info"]
+        # It decodes what a hostile page may have drawn, and outlives its node.
+        enter = confinement.inside(directory, dies_with_us=False)
+
+        def begin() -> None:
+            os.nice(NICENESS)
+            enter()
+
         try:
             with log.open("wb") as output:
                 process = subprocess.Popen(
@@ -89,7 +99,9 @@ class Encoder:
                     stderr=output,
                     cwd=directory,
                     start_new_session=True,
-                    preexec_fn=_be_meek,
+                    pass_fds=confinement.inherited,
+                    env=browser_environ(log.parent),
+                    preexec_fn=begin,
                 )
         except OSError as error:
             raise Unavailable(f"ffmpeg cannot be started: {error}") from error
@@ -142,7 +154,3 @@ class Encoder:
             return self._log.read_text(errors="replace")
         except OSError:
             return ""
-
-
-def _be_meek() -> None:
-    os.nice(NICENESS)

@@ -72,7 +72,7 @@ class Recorder:
             await self._prepare_screen()
             storage_id = await asyncio.to_thread(keep_storage_id, self._storage)
             self._writer = ArtifactWriter(self._store, storage_id, self._storage)
-            await self._writer.open_session(self._session)
+            self._driver.confinement.own(await self._writer.open_session(self._session))
             await asyncio.to_thread(self._write_playlists)
             self.url = f"/storage/{storage_id}/{self._session}"
         except (RemudaError, OSError) as error:
@@ -141,7 +141,13 @@ class Recorder:
         display = self._driver.display
         source = FROM_PIPE if display is None else from_screen(display.name, self._video, size=display.size)
         encoder_log = self._driver.directory / "ffmpeg.log"
-        self._encoder = await Encoder.start(source, self._video, directory=self._directory, log=encoder_log)
+        self._encoder = await Encoder.start(
+            source,
+            self._video,
+            directory=self._directory,
+            log=encoder_log,
+            confinement=self._driver.confinement,
+        )
         if display is not None:
             self._source = Grab(self._encoder)
         elif devtools is not None:

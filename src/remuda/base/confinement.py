@@ -1,0 +1,237 @@
+"""What keeps a browser from the rest of its machine: a user of its own, a fence around its files, and an
+environment without secrets.
+
+A browser is hostile ground: its client may be anybody, and so may the pages that it shows. What a client may
+tell it is listed elsewhere. Here it loses what would be worth stealing:
+
+- Started by root, each browser has a user of its own (`users.py`), with a directory that no other can read.
+- Where the kernel has Landlock, for root and others alike, its processes can read only the system's files and
+  their own, write only their own, and signal only each other (`landlock.py`).
+- They can never gain rights by a set-user-id program.
+- Their environment has none of the herd's options.
+
+Linux only; elsewhere browsers run as whoever started the herd.
+"""
+
+import ctypes
+import dataclasses
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from remuda.base.config import Config, env_names
+from remuda.base.landlock import Fence, forbid_new_privileges, landlock_version
+from remuda.base.processes import die_with_parent
+from remuda.base.users import BrowserUser, claim_user, read_uids, take_identity
+
+_CLONE_NEWUSER = 0x10000000
+
+# What every program may read. /etc has secrets of other programs, so these are only the parts for all.
+_SYSTEM = (
+    *("/usr", "/lib", "/lib32", "/lib64", "/bin", "/sbin", "/snap", "/nix", "/dev", "/proc", "/sys"),
+    *("/var/cache/fontconfig", "/var/lib/snapd", "/run/systemd/resolve", "/run/udev", "/run/opengl-driver"),
+)
+_ETC = (
+    *("X11", "alternatives", "ca-certificates", "ca-certificates.conf", "chromium", "chromium.d"),
+    *("crypto-policies", "debian_version", "drirc", "firefox", "firefox-esr", "fonts", "gai.conf", "glvnd"),
+    *("gnutls", "group", "gtk-2.0", "gtk-3.0", "gtk-4.0", "host.conf", "hostname", "hosts", "ld.so.cache"),
+    *("ld.so.conf", "ld.so.conf.d", "locale.alias", "localtime", "machine-id", "mime.types", "nsswitch.conf"),
+    *("opt", "os-release", "pango", "passwd", "pkcs11", "pki", "protocols", "resolv.conf", "selinux"),
+    *("services", "ssl", "timezone", "vulkan", "xdg"),
+)
+# Chromium's processes share memory in /dev/shm, and every process writes about itself in /proc.
+_SYSTEM_WRITABLE = ("/dev", "/proc")
+
+# Where to find libraries, screens, fonts, certificates, proxies and the time.
+_KEPT_VARIABLES = frozenset(
+    (
+        *("PATH", "LANG", "LANGUAGE", "TZ", "TERM", "DISPLAY", "WAYLAND_DISPLAY", "XAUTHORITY"),
+        *("LD_LIBRARY_PATH", "FONTCONFIG_FILE", "FONTCONFIG_PATH", "SSL_CERT_FILE", "SSL_CERT_DIR"),
+        *("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "FTP_PROXY"),
+    )
+)
+_KEPT_PREFIXES = ("LC_", "LIBGL_", "GALLIUM_", "MESA_", "MOZ_", "NODE_", "PLAYWRIGHT_", "PW_")
+
+_libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Protection:
+    """What this machine and the config grant to a herd of this user."""
+
+    is_root: bool
+    """Whether root started the herd."""
+    uids: range
+    """The users that browsers run as; none where that is the herd's own. The first is no browser's: its
+    number is the group in which nodes reach Redis and the artifacts."""
+    landlock: int
+    """The version of the kernel's Landlock; 0 where there is none."""
+    has_namespaces: bool
+    """Whether the kernel lets a browser's user make namespaces, which Chromium's sandbox is built from."""
+
+    @property
+    def group(self) -> int | None:
+        return self.uids[0] if self.uids else None
+
+    @property
+    def has_sandbox(self) -> bool:
+        """Whether Chromium's own sandbox stays on. It refuses to run as root."""
+        return self.has_namespaces and bool(self.uids) if self.is_root else True
+
+    @property
+    def has_fence(self) -> bool:
+        """Whether browsers are fenced in by Landlock.
+
+        That rules out set-user-id programs. Where ordinary users get no namespaces, Chromium's sandbox is
+        such a program, and protects better than the fence.
+        """
+        return self.landlock > 0 and (self.has_namespaces or self.is_root)
+
+    def __str__(self) -> str:
+        users = f"a user of their own ({self.uids[1]} to {self.uids[-1]})" if self.uids else "the herd's user"
+        fence = "behind Landlock" if self.has_fence else "without Landlock"
+        return (
+            f"browsers run as {users}, {fence}, Chromium's sandbox is {'on' if self.has_sandbox else 'off'}"
+        )
+
+
+def protection_of(config: Config) -> Protection:
+    """The protection that a herd with this config has here; Misconfigured when its users cannot be used."""
+    return _look(config.browser_uids, os.geteuid())
+
+
+@cache
+def _look(uids: str, euid: int) -> Protection:
+    users = read_uids(uids) if euid == 0 and _libc is not None else range(0)
+    return Protection(
+        is_root=euid == 0,
+        uids=users,
+        landlock=landlock_version(),
+        has_namespaces=_has_namespaces(users[1] if users else euid),
+    )
+
+
+def _has_namespaces(uid: int) -> bool:
+    """Whether a process of this user may make a user namespace. Only trying tells: a container's filter of
+    system calls may forbid what all settings allow."""
+    if _libc is None:
+        return False
+    pid = os.fork()
+    if pid == 0:
+        # Nothing but system calls: another thread of the parent's may have held any lock.
+        status = 1
+        try:
+            if os.geteuid() != uid:
+                take_identity(uid)
+            status = int(_libc.unshare(_CLONE_NEWUSER) != 0)
+        finally:
+            os._exit(status)
+    return os.waitpid(pid, 0)[1] == 0
+
+
+@dataclass(frozen=True)
+class Confinement:
+    """How the processes of one browser are started."""
+
+    protection: Protection
+    user: BrowserUser | None = None
+    """Whom they become; None where that is the herd's own user."""
+
+    @classmethod
+    def claim(cls, protection: Protection) -> "Confinement":
+        """A confinement with a user of its own, where browsers have one. Blocks for a few milliseconds."""
+        return cls(protection, claim_user(protection.uids[1:]) if protection.uids else None)
+
+    def release(self) -> None:
+        """Gives its user back, as far as this process holds it; its processes must be gone."""
+        if self.user is not None:
+            self.user.release()
+
+    def become(self) -> None:
+        """Makes this process, until now root's, one of the browser's user, in the group that reaches Redis
+        and the artifacts. What is started `inside` or `beside` is not in that group."""
+        assert self.user is not None
+        take_identity(self.user.uid, group=self.protection.group)
+        os.umask(0o007)
+        forbid_new_privileges()
+
+    @property
+    def _user_to_become(self) -> BrowserUser | None:
+        """The user that a process of the browser's must become, because this process is another's."""
+        return None if self.user is None or self.user.uid == os.geteuid() else self.user
+
+    def own(self, directory: Path) -> None:
+        """Gives a directory to the browser's user, and keeps every other out."""
+        if user := self._user_to_become:
+            os.chown(directory, user.uid, user.uid)
+            directory.chmod(0o700)
+
+    @property
+    def inherited(self) -> Sequence[int]:
+        """Descriptors for what may outlive this process: nothing else gets the user while one is open."""
+        return () if self.user is None else (self.user.lock,)
+
+    def inside(
+        self, directory: Path, programs: Iterable[Path] = (), *, dies_with_us: bool = True
+    ) -> Callable[[], None]:
+        """A `preexec_fn` for a browser, its driver, and what reads their output. They can write only to the
+        directory, and read only that, the system's files and these programs."""
+        drop = self.beside(dies_with_us=dies_with_us)
+        if not self.protection.has_fence:
+            return drop
+        reading = [*map(Path, _SYSTEM), *(Path("/etc") / name for name in _ETC)]
+        for program in programs:
+            path = program.resolve()
+            reading.append(path if path.is_dir() else path.parent)
+        if authority := os.environ.get("XAUTHORITY"):
+            reading.append(Path(authority))
+        fence = Fence(reading=reading, writing=[directory, *map(Path, _SYSTEM_WRITABLE)])
+
+        def enter() -> None:
+            drop()
+            fence.enclose_us()
+
+        return enter
+
+    def beside(self, *, dies_with_us: bool = True) -> Callable[[], None]:
+        """A `preexec_fn` for what a browser needs and no client commands, such as its screen: it has the
+        browser's user, but no fence."""
+        user, gid = self._user_to_become, os.getgid()
+        die = die_with_parent(signal.SIGKILL)
+
+        def drop() -> None:
+            if user is not None:
+                take_identity(user.uid)
+            elif os.getegid() != gid:
+                os.setresgid(gid, gid, gid)
+            if dies_with_us:
+                die()  # Only now: the kernel forgets it when a process changes its user or group.
+
+        return drop
+
+
+def unconfined() -> Confinement:
+    """For a browser that may do whatever this process may."""
+    return Confinement(Protection(is_root=os.geteuid() == 0, uids=range(0), landlock=0, has_namespaces=False))
+
+
+def browser_environ(directory: Path) -> dict[str, str]:
+    """The environment of a browser's processes, with this directory for all files that they make."""
+    kept = {name: value for name, value in os.environ.items() if _is_kept(name)}
+    return {**kept, **dict.fromkeys(("HOME", "TMPDIR", "XDG_RUNTIME_DIR"), str(directory))}
+
+
+def _is_kept(name: str) -> bool:
+    # Its marks, by which a herd finds its processes, look like its options, which are not for browsers.
+    if name.startswith("REMUDA_"):
+        return name not in _options()
+    return name.upper() in _KEPT_VARIABLES or name.startswith(_KEPT_PREFIXES)
+
+
+@cache
+def _options() -> frozenset[str]:
+    return frozenset(name for option in dataclasses.fields(Config) for name in env_names(option))

@@ -1,0 +1,287 @@
+"""What a browser's processes can reach of the machine: tried out by programs in a browser's place."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from remuda.base.config import Config
+from remuda.base.confinement import Confinement, Protection, browser_environ, protection_of
+from remuda.base.errors import Misconfigured
+from remuda.base.reach import hold_directory, is_open_to_all, make_reachable
+from remuda.base.users import claim_user, read_uids
+from waiting import eventually
+
+UIDS = range(57000, 57100)
+"""Not those of a herd that other tests run at the same time."""
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+needs_landlock = pytest.mark.skipif(
+    protection_of(Config(browser_uids="")).landlock == 0, reason="no Landlock here"
+)
+
+
+@pytest.fixture
+def protection() -> Protection:
+    uids = UIDS if os.geteuid() == 0 else range(0)
+    return replace(protection_of(Config(browser_uids="")), uids=uids, has_namespaces=True)
+
+
+@pytest.fixture
+def confinement(protection: Protection) -> Iterator[Confinement]:
+    claimed = Confinement.claim(protection)
+    yield claimed
+    claimed.release()
+
+
+@pytest.fixture
+def place(confinement: Confinement, tmp_path: Path) -> Path:
+    """A browser's directory, in which a program may work though it cannot reach what lies above."""
+    directory = tmp_path / "browser"
+    directory.mkdir(mode=0o700)
+    confinement.own(directory)
+    return hold_directory(directory)
+
+
+def run_inside(confinement: Confinement, place: Path, script: str) -> subprocess.CompletedProcess[str]:
+    """What a shell says in a browser's place."""
+    return subprocess.run(
+        ["sh", "-c", script],
+        cwd=place,
+        env=browser_environ(place),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        preexec_fn=confinement.inside(place),
+    )
+
+
+# Files
+
+
+@needs_landlock
+def test_a_browser_writes_to_its_own_directory_and_nowhere_else(
+    confinement: Confinement, place: Path, tmp_path: Path
+) -> None:
+    open_to_all = tmp_path / "open"
+    open_to_all.mkdir()
+    open_to_all.chmod(0o777)
+    outside = hold_directory(open_to_all)
+
+    run = run_inside(
+        confinement,
+        place,
+        f"echo own > file; cat file; ln -s {outside} link; echo > link/marker; "
+        f"echo > /tmp/marker-{os.getpid()}; echo > /var/tmp/marker-{os.getpid()}; "
+        f"mv file /tmp/marker-{os.getpid()}",
+    )
+
+    assert run.stdout == "own\n"
+    assert list(open_to_all.iterdir()) == []
+    assert not Path(f"/tmp/marker-{os.getpid()}").exists()
+    assert not Path(f"/var/tmp/marker-{os.getpid()}").exists()
+
+
+@needs_landlock
+def test_a_browser_reads_no_private_files(confinement: Confinement, place: Path, tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("secret")
+    secret.chmod(0o666)
+    tmp_path.chmod(0o777)
+    held = hold_directory(tmp_path)
+
+    run = run_inside(
+        confinement, place, f"cat {held}/secret /etc/shadow /etc/sudoers; ls /home /root /var/log"
+    )
+
+    assert run.stdout == ""
+    assert run.stderr.count("denied") >= 3
+
+
+def test_a_browser_runs_the_programs_of_the_system(confinement: Confinement, place: Path) -> None:
+    run = run_inside(confinement, place, "ls /usr/bin > list && wc -l < list && cat /etc/hosts > /dev/null")
+
+    assert run.stderr == ""
+    assert int(run.stdout) > 10
+
+
+@needs_landlock
+def test_a_browser_cannot_run_what_it_has_written(confinement: Confinement, place: Path) -> None:
+    run = run_inside(confinement, place, "cp /bin/echo program; ./program ran")
+
+    assert "ran" not in run.stdout
+
+
+# Rights
+
+
+@needs_root
+def test_a_browser_has_a_user_of_its_own_and_no_groups(confinement: Confinement, place: Path) -> None:
+    assert confinement.user is not None
+
+    run = run_inside(confinement, place, "id -u; id -g; id -G; grep NoNewPrivs /proc/self/status")
+
+    uid = str(confinement.user.uid)
+    assert run.stdout.split() == [uid, uid, uid, "NoNewPrivs:", "1"]
+
+
+@needs_root
+def test_what_gives_up_root_cannot_be_spied_on_by_its_browser(protection: Protection, tmp_path: Path) -> None:
+    script = """
+import os, subprocess, sys, time
+from pathlib import Path
+from remuda.base.confinement import Confinement, browser_environ, protection_of
+from remuda.base.config import Config
+from remuda.base.reach import hold_modules
+from dataclasses import replace
+
+protection = replace(protection_of(Config(browser_uids="")), uids=range(57000, 57100))
+confinement = Confinement.claim(protection)
+hold_modules()
+confinement.become()
+os.environ["SECRET"] = "s3cret"
+assert os.getgroups() == [] and os.geteuid() == confinement.user.uid
+assert os.getegid() == protection.group
+import xml.dom.pulldom  # Not imported before, and perhaps in root's own home.
+directory = Path(f"/tmp/confined-{os.getpid()}")
+directory.mkdir()
+pid = os.getpid()
+print(subprocess.run(
+    ["sh", "-c", f"id -G; cat /proc/{pid}/environ; ls /proc/{pid}/fd; kill -9 {pid}; echo done"],
+    env=browser_environ(directory), capture_output=True, text=True,
+    preexec_fn=confinement.inside(directory),
+).stdout.split())
+directory.rmdir()
+print(confinement.user.uid)
+"""
+
+    run = subprocess.run(
+        [sys.executable, "-c", script], env={**os.environ, "SECRET": "s3cret"}, capture_output=True, text=True
+    )
+
+    said, uid = run.stdout.splitlines()
+    assert said == str([uid, "done"]), run.stderr
+
+
+def test_the_environment_of_a_browser_has_none_of_the_herds_secrets(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in (
+        "REMUDA_REDIS",
+        "REMUDA_OTLP_HEADERS",
+        "AWS_SECRET_ACCESS_KEY",
+        "SSH_AUTH_SOCK",
+        "LD_PRELOAD",
+    ):
+        monkeypatch.setenv(name, "secret")
+    for name in ("LC_ALL", "https_proxy", "DISPLAY", "REMUDA_HERD", "REMUDA_HOLDER"):
+        monkeypatch.setenv(name, "kept")
+
+    environ = browser_environ(tmp_path)
+
+    assert "secret" not in environ.values()
+    assert sum(value == "kept" for value in environ.values()) == 5
+    assert environ["HOME"] == environ["TMPDIR"] == str(tmp_path)
+    assert environ["PATH"] == os.environ["PATH"]
+
+
+# Users
+
+
+@needs_root
+def test_no_two_browsers_have_the_same_user() -> None:
+    first = claim_user(UIDS[50:])
+    second = claim_user(UIDS[50:])
+
+    assert first.uid != second.uid
+
+    first.release()
+    third = claim_user(UIDS[50:])
+    assert third.uid == first.uid
+    second.release()
+    third.release()
+
+
+@needs_root
+def test_a_user_is_free_when_its_last_holder_is_killed() -> None:
+    user = claim_user(UIDS[60:61])
+    holder = subprocess.Popen(["sleep", "60"], pass_fds=[user.lock])
+    user.release()
+    with pytest.raises(Misconfigured, match="taken"):
+        claim_user(UIDS[60:61])
+
+    holder.kill()
+    holder.wait()
+
+    claim_user(UIDS[60:61]).release()
+
+
+@needs_root
+async def test_nothing_of_a_user_is_left_for_the_next_who_has_it() -> None:
+    uid = UIDS[70]
+    left = Path(f"/dev/shm/left-by-{uid}")
+    left.touch()
+    os.chown(left, uid, uid)
+    # As a browser may: in a session of its own, deaf to all signals that can be ignored.
+    orphan = subprocess.Popen(
+        ["sh", "-c", "trap '' TERM INT HUP; echo on; while :; do sleep 1; done"],
+        user=uid,
+        group=uid,
+        extra_groups=[],
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    )
+    assert orphan.stdout is not None
+    orphan.stdout.readline()
+
+    claim_user([uid]).release()
+
+    await eventually(lambda: orphan.poll() is not None, 10)
+    assert orphan.returncode == -signal.SIGKILL
+    assert not left.exists()
+
+
+@pytest.mark.parametrize("text", ["0-10", "58000", "58999-58000", "a-b", "-5", "1-99999999999"])
+def test_users_that_are_no_range_of_free_numbers_are_refused(text: str) -> None:
+    with pytest.raises(Misconfigured, match="browser_uids"):
+        read_uids(text)
+
+
+def test_an_account_of_the_machine_is_no_browsers_user() -> None:
+    with pytest.raises(Misconfigured, match="'daemon'"):
+        read_uids("1-2")
+
+
+# Programs in root's own home
+
+
+def test_a_program_that_only_root_reaches_is_copied_to_where_all_do(tmp_path: Path) -> None:
+    closed, opened = tmp_path / "closed", Path("/tmp") / f"opened-{os.getpid()}"
+    (closed / "driver" / "lib").mkdir(parents=True)
+    closed.chmod(0o700)
+    for program in (closed / "driver" / "node", closed / "driver" / "lib" / "private"):
+        program.write_text("#!/bin/sh\n")
+        program.chmod(0o700)
+
+    copy = make_reachable(closed / "driver", opened)
+
+    try:
+        assert is_open_to_all(copy / "node")
+        assert is_open_to_all(copy / "lib" / "private")
+        assert (closed / "driver" / "node").stat().st_mode & 0o777 == 0o700
+    finally:
+        subprocess.run(["rm", "-r", opened], check=True)
+
+
+def test_a_program_that_all_reach_by_another_name_stays_where_it_is(tmp_path: Path) -> None:
+    (tmp_path / "sh").symlink_to("/bin/sh")
+    tmp_path.chmod(0o700)
+
+    assert make_reachable(tmp_path / "sh", tmp_path / "staging") == Path("/bin/sh").resolve()
+    assert not (tmp_path / "staging").exists()
