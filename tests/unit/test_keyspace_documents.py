@@ -115,6 +115,9 @@ DOCUMENTS: Mapping[str, Document] = {
     },
 }
 
+UNDOCUMENTED_FIELDS = {"worker:{browser}:{worker}": {"id", "startedAt"}}
+"""What the original's own code reads, though its document does not name it."""
+
 BY_PATTERN: Mapping[str, Key[Any]] = {key.pattern: key for keys in CATALOG.values() for key in keys}
 
 
@@ -131,7 +134,9 @@ def test_a_documented_key_is_declared_as_documented(number: str, pattern: str) -
     assert key.kind.redis_type == documented.kind
     assert key.lifetime.expires == documented.ttl
     if documented.fields:
-        assert list(key.fields) == documented.fields.split()
+        undocumented = UNDOCUMENTED_FIELDS.get(pattern, set())
+        assert [field for field in key.fields if field not in undocumented] == documented.fields.split()
+        assert undocumented <= key.fields.keys()
 
 
 @pytest.mark.parametrize("number", DOCUMENTS)

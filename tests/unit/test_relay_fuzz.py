@@ -41,7 +41,9 @@ class Memory:
     def resume_reading(self) -> None: ...
 
     def get_extra_info(self, name: str) -> object:
-        return ("127.0.0.1", 1) if name == "peername" else SimpleNamespace(family=socket.AF_UNIX)
+        if name == "peername":
+            return ("127.0.0.1", 1)
+        return SimpleNamespace(family=socket.AF_UNIX, fileno=lambda: 0)
 
 
 class MemoryRelay(Relay):

@@ -366,6 +366,7 @@ ORCHESTRATOR_KEYS: tuple[Key[Any], ...] = (
     ORCHESTRATOR_NODES,
     ORCHESTRATOR_MACHINE,
     ORCHESTRATOR_DRAIN,
+    ORCHESTRATOR_OBSTACLE,
 )
 """Every key of one orchestrator: what a purge deletes."""
 

@@ -13,7 +13,8 @@
 -- KEYS[12] remuda:orchestrator:{orchestrator}:nodes
 -- KEYS[13] remuda:orchestrator:{orchestrator}:machine
 -- KEYS[14] remuda:orchestrator:{orchestrator}:drain
--- KEYS[15] orchestrators
+-- KEYS[15] remuda:orchestrator:{orchestrator}:obstacle
+-- KEYS[16] orchestrators
 -- ARGV[1] orchestrator
 -- returns 1 if it is gone, else 0
 
@@ -21,6 +22,7 @@
 if redis.call('EXISTS', KEYS[2], KEYS[3], KEYS[9], KEYS[10], KEYS[11]) > 0 then
   return 0
 end
-redis.call('UNLINK', KEYS[1], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[12], KEYS[13], KEYS[14])
-redis.call('SREM', KEYS[15], ARGV[1])
+redis.call('UNLINK', KEYS[1], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[12], KEYS[13], KEYS[14],
+  KEYS[15])
+redis.call('SREM', KEYS[16], ARGV[1])
 return 1
