@@ -109,6 +109,18 @@ class Herd:
             self.process.send_signal(signal.SIGTERM)
         return self.process.wait(DEADLINE)
 
+    def wait_until_ready(self) -> None:
+        """Waits until a session could be created, after something was killed."""
+        deadline = time.monotonic() + DEADLINE
+        while True:
+            try:
+                if self.request("GET", "/readyz")[0] == 200:
+                    return
+            except (OSError, http.client.HTTPException):
+                pass  # Its gateway, perhaps.
+            assert time.monotonic() < deadline, self.log()
+            time.sleep(0.05)
+
     def wait_until_gone(self) -> None:
         """Waits until nothing of it runs any more."""
         deadline = time.monotonic() + DEADLINE

@@ -1,6 +1,7 @@
 """A Redis that is away, stuck or slow: commands wait, then fail in time, and nothing hangs."""
 
 import asyncio
+import gc
 
 import pytest
 
@@ -202,3 +203,23 @@ async def test_commands_wait_for_a_redis_that_still_loads_its_data() -> None:
             await eventually(lambda: not store.is_connected)
             server.start()
             assert await store.get(LEASE("r24")) is not None
+
+
+async def test_nobody_complains_of_commands_that_failed_with_the_first(server: Server) -> None:
+    complaints: list[dict[str, object]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
+
+    async with Store(server.url, timeout=0.2) as store:
+        server.pause()
+        lost = [store.get(STRING) for _ in range(3)]
+        server.kill()
+        for first in (lost.pop(0), store.get(STRING)):
+            with pytest.raises(StoreUnavailable):
+                await first
+        late = [store.get(STRING) for _ in range(3)]
+        with pytest.raises(StoreUnavailable):
+            await late.pop()
+        del lost, late, first
+        gc.collect()
+
+    assert complaints == []

@@ -20,7 +20,7 @@ from remuda.store.dial import dial
 from remuda.store.script import Script
 from remuda.store.transaction import ProvidedTransaction, Transaction
 from remuda.store.url import parse_url
-from remuda.store.wire import CommandRefused, Reply, Wire, pack
+from remuda.store.wire import CommandRefused, Reply, Wire, fail, pack
 
 log = get_logger(__name__)
 
@@ -280,5 +280,4 @@ class Store(Commands):
 
 def _fail(replies: Sequence[Reply | None], message: str) -> None:
     for reply in replies:
-        if reply is not None and not reply.done():
-            reply.set_exception(StoreUnavailable(message))
+        fail(reply, StoreUnavailable(message))

@@ -50,6 +50,17 @@ def translate(error: hiredis.ReplyError) -> RemudaError:
     return CommandRefused(text)
 
 
+def fail(reply: Reply | None, error: RemudaError) -> None:
+    """Has a command fail for who waits for it, if anybody does."""
+    if reply is None or reply.done():
+        return
+    reply.set_exception(error)
+    if isinstance(error, StoreUnavailable):
+        # Who has several commands under way stops at the first that fails. Python would complain that nobody
+        # looked at the others, which failed for the same reason.
+        reply.exception()
+
+
 def _log_refusal(confirmed: Reply) -> None:
     if isinstance(error := confirmed.exception(), CommandRefused):
         log.error("subscription refused", reason=error.message)
@@ -142,8 +153,7 @@ class Wire(asyncio.Protocol):
             return
         if code == "EXECABORT" and self._refusal is not None:
             error, self._refusal = self._refusal, None
-        if not reply.done():
-            reply.set_exception(translate(error))
+        fail(reply, translate(error))
 
     def is_stuck(self, timeout: float) -> bool:
         """Whether commands have waited this long without any answer coming in."""
@@ -163,9 +173,10 @@ class Wire(asyncio.Protocol):
 
     def _fail_pending(self) -> None:
         while self._pending:
-            reply = self._pending.popleft()
-            if reply is not None and not reply.done():
-                reply.set_exception(StoreUnavailable("Redis went away; this may or may not have been done"))
+            fail(
+                self._pending.popleft(),
+                StoreUnavailable("Redis went away; this may or may not have been done"),
+            )
 
     def abort(self) -> None:
         """Gives the connection up; everything pending fails."""

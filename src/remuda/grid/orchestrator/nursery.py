@@ -16,6 +16,7 @@ import signal
 import socket
 import sys
 import tempfile
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -82,13 +83,15 @@ def main() -> None:
     # What is alive now stays: the collector need not touch it, so its pages stay shared.
     gc.collect()
     gc.freeze()
-    while True:
-        message, descriptors, _, _ = socket.recv_fds(orders, LONGEST_MESSAGE, 1)
-        if not message:
-            if ground.protection.uids:
-                shutil.rmtree(ground.staging, ignore_errors=True)
-            return
-        _fork_node(orders, ground, msgspec.json.decode(message, type=Birth), descriptors[0])
+    # A killed orchestrator closes it in the middle of a birth. That node hears of it by its own socket.
+    with suppress(ConnectionError):
+        while True:
+            message, descriptors, _, _ = socket.recv_fds(orders, LONGEST_MESSAGE, 1)
+            if not message:
+                break
+            _fork_node(orders, ground, msgspec.json.decode(message, type=Birth), descriptors[0])
+    if ground.protection.uids:
+        shutil.rmtree(ground.staging, ignore_errors=True)
 
 
 @dataclass(frozen=True)
