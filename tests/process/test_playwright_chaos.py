@@ -255,7 +255,9 @@ async def test_sixty_clients_share_two_workers_with_five_places_each(
 async def test_a_client_without_a_place_is_told_so_in_plain_words(
     fleet: Fleet, playwright: Playwright
 ) -> None:
-    gateway = await fleet.start_gateway(REMUDA_PLAYWRIGHT_WAIT="1")
+    gateway = await fleet.start_gateway(REMUDA_PLAYWRIGHT_WAIT="1", REMUDA_PLAYWRIGHT_EXPECTED="firefox")
 
     with pytest.raises(Error, match=r"503 Service Unavailable\n.*There is no worker with firefox"):
         await playwright.firefox.connect(gateway.url)
+    with pytest.raises(Error, match=r"404 Not Found\n.*nothing here can start one; on offer: firefox"):
+        await playwright.webkit.connect(gateway.url)

@@ -6,10 +6,12 @@ from functools import partial
 
 import aiohttp
 
-from books import active, check_book
+from books import active, check_book, register
 from corrals import Door, ScriptedWorker, front_door, workers
 from remuda.fleet.line import who_waits
-from remuda.keyspace.playwright import ACTIVE_CONNECTIONS, PLAYWRIGHT_WAITS
+from remuda.keyspace.playwright import ACTIVE_CONNECTIONS, PLAYWRIGHT_STARTERS, PLAYWRIGHT_WAITS
+from remuda.playwright.demand import announce_starter
+from remuda.playwright.model import Browser
 from remuda.playwright.view import read_waiting
 from remuda.store import Store
 from servers import Server
@@ -180,6 +182,7 @@ async def test_who_waits_for_a_version_holds_up_no_other(store: Store) -> None:
 
 
 async def test_without_any_worker_a_client_waits_for_one_to_come(store: Store) -> None:
+    await announce_starter(store, "herd", [Browser.CHROMIUM])
     async with front_door(store) as door:
         tasks = await line_up(door, store, "a")
 
@@ -188,12 +191,54 @@ async def test_without_any_worker_a_client_waits_for_one_to_come(store: Store) -
 
 
 async def test_when_no_worker_comes_the_client_hears_that_there_is_none(store: Store) -> None:
+    await announce_starter(store, "herd", [Browser.FIREFOX])
     async with front_door(store, playwright_wait=1) as door:
         status, error, headers = await door.refusal("/playwright/firefox")
 
         assert status == 503
         assert "no worker with firefox" in error["message"]
         assert int(headers["Retry-After"]) >= 1
+
+
+async def test_a_browser_that_nothing_can_start_is_refused_at_once_with_what_is_on_offer(
+    store: Store,
+) -> None:
+    await announce_starter(store, "herd", [Browser.FIREFOX])
+    async with workers(store, ScriptedWorker("w1")), front_door(store, playwright_wait=600) as door:
+        status, error, _ = await door.refusal("/playwright/webkit")
+
+        assert status == 404
+        assert "No worker has webkit, and nothing here can start one" in error["message"]
+        assert "on offer: chromium, firefox." in error["message"]
+        assert not await who_waits(store, "playwright:")
+
+
+async def test_a_browser_whose_starter_is_gone_is_refused(store: Store) -> None:
+    await announce_starter(store, "herd", [Browser.CHROMIUM])
+    await store.zadd(PLAYWRIGHT_STARTERS(Browser.CHROMIUM), {"herd": 1})
+    async with front_door(store, playwright_wait=600) as door:
+        status, error, _ = await door.refusal()
+
+        assert status == 404
+        assert "on offer: nothing." in error["message"]
+
+
+async def test_a_browser_whose_workers_just_restart_is_waited_for(store: Store) -> None:
+    (own,) = await register(store, "w1")
+    await own.leave()
+    async with front_door(store) as door:
+        tasks = await line_up(door, store, "a")
+
+        async with workers(store, ScriptedWorker("w2")):
+            await (await tasks["a"]).close()
+
+
+async def test_a_browser_that_something_else_starts_is_waited_for(store: Store) -> None:
+    async with front_door(store, playwright_expected="firefox, chromium") as door:
+        tasks = await line_up(door, store, "a")
+
+        async with workers(store, ScriptedWorker("w1")):
+            await (await tasks["a"]).close()
 
 
 async def test_a_freed_place_is_taken_within_twenty_milliseconds(store: Store) -> None:

@@ -148,6 +148,11 @@ class Config:
     playwright_wait: Interval = _option(
         30, "Seconds for which a client waits for a free place.", also=("WORKER_SELECT_TIMEOUT",)
     )
+    playwright_expected: str = _option(
+        "",
+        "Browsers, separated by commas, whose workers something else than Remuda starts when clients wait, "
+        "such as a scaler; clients of a browser that nothing can start are refused at once.",
+    )
     playwright_queue: Count = _option(100, "Clients that may wait for a browser at the same time.")
     playwright_dial: Interval = _option(
         5, "Seconds within which a worker must answer before another one is tried."

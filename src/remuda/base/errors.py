@@ -9,6 +9,7 @@
     │   ├── Forbidden
     │   │   └── InternalPort
     │   ├── VersionNotOffered
+    │   ├── BrowserNotOffered
     │   └── Misconfigured     the operator's input is wrong
     ├── Unavailable           try again later; carries `retry_after`
     │   ├── StoreUnavailable
@@ -112,6 +113,12 @@ class VersionNotOffered(Refused):
     """No worker speaks the Playwright version of this client."""
 
     status = 428
+
+
+class BrowserNotOffered(Refused):
+    """No worker has such a browser, and nothing in this herd can start one."""
+
+    status = 404
 
 
 class Misconfigured(Refused):

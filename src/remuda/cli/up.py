@@ -89,8 +89,8 @@ async def _live(config: Config, listener: socket.socket) -> None:
         config = replace(config, redis=redis_url)
         children = _children(config, listener)
         ready = asyncio.Event()
-        announcing = asyncio.create_task(_announce(children, listener, ready), name="announce")
         workers = await asyncio.to_thread(Workers, config)
+        announcing = asyncio.create_task(_announce(children, workers, listener, ready), name="announce")
         try:
             await _watch_over(children, workers, ready, stop_asked)
         finally:
@@ -121,11 +121,14 @@ def _children(config: Config, listener: socket.socket) -> list[Child]:
     ]
 
 
-async def _announce(children: Sequence[Child], listener: socket.socket, ready: asyncio.Event) -> None:
+async def _announce(
+    children: Sequence[Child], workers: Workers, listener: socket.socket, ready: asyncio.Event
+) -> None:
     """Says what is started and, once a session can be created, so."""
     for child in children:
         await child.ready.wait()
         _say(str(child), f"pid {child.pid}")
+    await workers.announced.wait()
     _say("url", f"http://{host_port(*listener.getsockname()[:2])}")
     print("ready", flush=True)
     ready.set()

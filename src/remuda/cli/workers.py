@@ -9,10 +9,11 @@ import asyncio
 
 from remuda.base.config import Config
 from remuda.base.errors import Misconfigured
+from remuda.base.ids import new_id
 from remuda.cli.child import Child
 from remuda.playwright.browsers import servable
-from remuda.playwright.demand import until_wanted
-from remuda.playwright.model import Browser, browser_of
+from remuda.playwright.demand import keep_announcing, until_wanted
+from remuda.playwright.model import Browser, browsers_of
 from remuda.store import Store
 
 
@@ -21,13 +22,15 @@ class Workers:
 
     def __init__(self, config: Config) -> None:
         self._config = config
-        self._eager = {
-            browser_of(name.strip()) for name in config.playwright_eager.split(",") if name.strip()
-        }
+        self._eager = browsers_of(config.playwright_eager)
         here = {Browser(launch.browser) for launch in servable(config)}
         if missing := self._eager - here:
             raise Misconfigured(f"Playwright finds no {', '.join(sorted(missing))} here: see `remuda doctor`")
         self._by_browser = {browser: self._children_of(browser) for browser in sorted(here)}
+        self.announced = asyncio.Event()
+        """Set when clients can wait for what is started here."""
+        if not self.children:
+            self.announced.set()
 
     def _children_of(self, browser: Browser) -> list[Child]:
         return [
@@ -48,13 +51,18 @@ class Workers:
 
     async def keep_running(self, *, after: asyncio.Event) -> None:
         """Starts the workers of each browser when they are wanted, and keeps them running from then on."""
-        # They have time: whoever comes earlier waits in line, and WebDriver's sessions are not slowed down.
-        await after.wait()
         config = self._config
         async with (
             Store(config.redis, prefix=config.prefix, name="up") as store,
             asyncio.TaskGroup() as group,
         ):
+            if self.children:
+                group.create_task(
+                    keep_announcing(store, new_id(), self._by_browser, self.announced),
+                    name="announce what can be started",
+                )
+            # They have time: whoever comes earlier waits in line, and no WebDriver session is slowed down.
+            await after.wait()
             for browser in self._by_browser:
                 group.create_task(self._keep(store, browser), name=f"keep {browser}")
 

@@ -20,13 +20,13 @@ WORKER = Key(
     writer="playwright/registry; playwright/reaper deletes",
     lifetime=expires(60),
     fields={
-        "id": "the worker's id again; the original's proxy passes over an entry without it",
         "browserType": "`chromium`, `firefox` or `webkit`",
         "wsEndpoint": "WebSocket URL for the proxy to connect to",
         "endpoint": "the same URL, under the name that existing workers and proxies use",
         "status": "`available` or `draining`",
-        "startedAt": "Unix time in milliseconds, as existing workers write it: when it started",
         "lastHeartbeat": "Unix time in seconds, the last beat",
+        "id": "the worker's id again; the original's proxy passes over an entry without it",
+        "startedAt": "Unix time in milliseconds, as existing workers write it: when it started",
     },
     source="003",
     parts=_PARTS,
@@ -85,6 +85,17 @@ PLAYWRIGHT_OFFERS = Key(
     writer="playwright/registry, playwright/reaper",
     lifetime=until("the reaper finds the last one outdated"),
     fields={"member": "version, scored by the Unix second until which it is on offer"},
+    parts=_BY_BROWSER,
+)
+PLAYWRIGHT_STARTERS = Key(
+    "remuda:playwright:starters:{browser}",
+    ZSetName,
+    meaning="Who would start a worker of the browser, or is about to: clients wait though there is none yet",
+    writer="playwright/demand",
+    lifetime=expires(120, ends="prolonged while a starter lives"),
+    fields={
+        "member": "id of a herd or of a worker that starts, scored by the Unix second until which it counts"
+    },
     parts=_BY_BROWSER,
 )
 PLAYWRIGHT_FREE = Key(

@@ -1,14 +1,26 @@
-"""Whether somebody waits for a browser that nobody serves yet: then is the time to start its worker."""
+"""Whether somebody waits for a browser that nobody serves yet: then is the time to start its worker. And
+whether anybody would: a client of a browser that nothing can start does not wait in vain."""
 
-from remuda.base.errors import Unavailable
-from remuda.fleet.bell import wait_for
+import asyncio
+from collections.abc import Collection
+
+from remuda.base.errors import BrowserNotOffered, Unavailable
+from remuda.base.log import get_logger
+from remuda.fleet.bell import bell_of, wait_for
 from remuda.fleet.line import new_line_bell
 from remuda.keyspace.fleet import LINES
+from remuda.keyspace.playwright import PLAYWRIGHT_OFFERS, PLAYWRIGHT_STARTERS
 from remuda.playwright.model import Browser
 from remuda.store import Store
 
+log = get_logger(__name__)
+
 # For a ring that got lost. Most herds wait for some browser all their life, so it is not done more often.
 LOOK_EVERY = 5.0
+ANNOUNCE_EVERY = 5.0
+STARTER_TTL = 60
+"""Seconds for which a starter counts: as long as a browser may take to start, so a worker says it once."""
+KEY_TTL = 2 * STARTER_TTL
 
 
 async def until_wanted(store: Store, browser: Browser, *, look_every: float = LOOK_EVERY) -> None:
@@ -22,3 +34,63 @@ async def until_wanted(store: Store, browser: Browser, *, look_every: float = LO
         return any(line.startswith(f"playwright:{browser}:") for line in lines) or None
 
     await wait_for(store, new_line_bell(), is_wanted, timeout=None, look_every=look_every)
+
+
+async def announce_starter(store: Store, starter: str, browsers: Collection[Browser]) -> None:
+    """Says that this starter would start workers of these browsers, or is about to."""
+    now = await _now(store)
+    async with store.transaction() as transaction:
+        for browser in browsers:
+            key = PLAYWRIGHT_STARTERS(browser)
+            transaction.zadd(key, {starter: now + STARTER_TTL})
+            transaction.zremrange_by_score(key, "-inf", now)
+            transaction.expire(key, KEY_TTL)
+
+
+async def keep_announcing(
+    store: Store, starter: str, browsers: Collection[Browser], announced: asyncio.Event
+) -> None:
+    """Says so for ever, again at once when Redis comes back, and takes it back when it is cancelled."""
+    try:
+        # Nobody rings this bell: only the return of Redis is heard.
+        with store.subscribe(bell_of("playwright:starters")) as rings:
+            while True:
+                try:
+                    await announce_starter(store, starter, browsers)
+                    announced.set()
+                except Unavailable as error:
+                    log.warning("starter not announced", reason=error.message)
+                await rings.wait(ANNOUNCE_EVERY)
+    finally:
+        try:
+            async with asyncio.timeout(1), store.transaction() as transaction:
+                for browser in browsers:
+                    transaction.zrem(PLAYWRIGHT_STARTERS(browser), starter)
+        except (Unavailable, TimeoutError):  # It runs out.
+            log.debug("starter not withdrawn")
+
+
+async def check_startable(store: Store, browser: Browser, *, expected: Collection[Browser] = ()) -> None:
+    """BrowserNotOffered, with what is on offer, if nothing would ever start a worker of this browser."""
+    now = await _now(store)
+    counts = {
+        each: [
+            store.send("ZCOUNT", key(each), now, "+inf") for key in (PLAYWRIGHT_STARTERS, PLAYWRIGHT_OFFERS)
+        ]
+        for each in Browser
+    }
+    offered = [
+        each for each, found in counts.items() if each in expected or any([await one for one in found])
+    ]
+    if browser not in offered:
+        raise BrowserNotOffered(
+            f"No worker has {browser}, and nothing here can start one; on offer: "
+            f"{', '.join(offered) or 'nothing'}. `remuda doctor` says what a machine lacks, "
+            f"and `remuda run worker --browser {browser}` starts a worker where it lacks nothing"
+        )
+
+
+async def _now(store: Store) -> int:
+    """Redis' clock: those of several machines differ."""
+    seconds, _ = await store.send("TIME")
+    return int(seconds)

@@ -138,6 +138,11 @@ def browser_of(text: str) -> Browser:
         raise InvalidArgument(f"There is no browser {text!r}; there are {', '.join(Browser)}") from None
 
 
+def browsers_of(text: str) -> set[Browser]:
+    """The browsers of these names, which are separated by commas."""
+    return {browser_of(name.strip()) for name in text.split(",") if name.strip()}
+
+
 def version_of(user_agent: str) -> str:
     """The Playwright version of a client by its User-Agent, `major.minor`; empty if it is no Playwright."""
     match = _CLIENT.match(user_agent)

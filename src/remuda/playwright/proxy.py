@@ -15,7 +15,7 @@ from remuda.base.ids import WorkerId
 from remuda.base.log import get_logger
 from remuda.fleet.relay import Address, Answer, Dial, Forward, Plan, Request
 from remuda.playwright.connections import Connections
-from remuda.playwright.model import Limits, Outcome, Place
+from remuda.playwright.model import Limits, Outcome, Place, browsers_of
 from remuda.playwright.waiting import WaitingRoom
 from remuda.playwright.wish import Wish, read_wish
 from remuda.store import Store
@@ -39,6 +39,7 @@ class Proxy:
             self._connections,
             patience=float(config.playwright_wait),
             longest=config.playwright_queue,
+            expected=browsers_of(config.playwright_expected),
         )
 
     def route(self, request: Request) -> Plan | Awaitable[Plan]:

@@ -16,7 +16,8 @@ from remuda.fleet.line import Place as Standing
 from remuda.keyspace.playwright import ANY_VERSION
 from remuda.playwright.book import freed_bell
 from remuda.playwright.connections import Connections
-from remuda.playwright.model import Outcome, Place
+from remuda.playwright.demand import check_startable
+from remuda.playwright.model import Browser, Outcome, Place
 from remuda.playwright.wish import Wish
 from remuda.store import Store
 
@@ -29,12 +30,22 @@ LOOK_AGAIN = 0.2
 class WaitingRoom:
     """Where the clients of one gateway get their places. Run `run()` as a task of the gateway's."""
 
-    def __init__(self, store: Store, connections: Connections, *, patience: float, longest: int) -> None:
+    def __init__(
+        self,
+        store: Store,
+        connections: Connections,
+        *,
+        patience: float,
+        longest: int,
+        expected: Collection[Browser] = (),
+    ) -> None:
         self._store = store
         self._connections = connections
         self._lines = Lines(store)
         self._patience = patience
         self._longest = longest
+        self._expected = expected
+        """Browsers that something else starts."""
         self._limits: set[asyncio.Timeout] = set()
         self._unsuited: dict[str, dict[WorkerId, None]] = {}
         """By version, workers that have refused it. An id is one worker's for ever, and so is its version."""
@@ -51,7 +62,8 @@ class WaitingRoom:
             limit.reschedule(asyncio.get_running_loop().time())
 
     async def find(self, wish: Wish, *, came: float, failed: Collection[WorkerId] = ()) -> Place:
-        """A place, before the patience is over. VersionNotOffered at once, LineFull or Unavailable.
+        """A place, before the patience is over. BrowserNotOffered or VersionNotOffered at once, LineFull or
+        Unavailable.
 
         The client `came` at this moment of the monotonic clock. `failed` are workers that it has
         tried in vain.
@@ -89,10 +101,12 @@ class WaitingRoom:
         line = f"playwright:{wish.browser}:{wish.version or ANY_VERSION}"
         # Whoever was let down by a worker has had its turn, and does not start again at the end of the line.
         if failed or await self._lines.is_empty(line):
-            with suppress(NoWorker):
+            try:
                 place = await self._pick(wish, came=came, failed=failed)
                 if place is not None:
                     return place
+            except NoWorker:
+                await check_startable(self._store, wish.browser, expected=self._expected)
         return await self._wait_in_line(line, wish, came=came)
 
     async def _pick(self, wish: Wish, *, came: float, failed: Collection[WorkerId] = ()) -> Place | None:

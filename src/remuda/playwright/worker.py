@@ -19,6 +19,7 @@ from remuda.fleet.role import Role
 from remuda.playwright import model
 from remuda.playwright.browsers import Launch, find_launch
 from remuda.playwright.checkup import check_up
+from remuda.playwright.demand import announce_starter
 from remuda.playwright.driver import playwright_version
 from remuda.playwright.registry import Registry
 from remuda.playwright.server import EVERYWHERE, LOOPBACK, BrowserServer, with_host
@@ -58,6 +59,8 @@ class Worker(Role):
     async def start(self) -> None:
         # Server and entry are kept before they are used: a start that is given up half-way leaves nothing.
         self._server = server = self._make_server(await asyncio.to_thread(self._prepare))
+        # Clients wait for a browser that is on its way.
+        await announce_starter(self._store, self.id, [self._browser])
         await server.start(timeout=START_TIMEOUT)
         self._ending = asyncio.create_task(server.ended(), name="end of the browser")
         await check_up(server.endpoint, timeout=START_TIMEOUT)
