@@ -233,6 +233,29 @@ async def test_a_browser_whose_workers_just_restart_is_waited_for(store: Store) 
             await (await tasks["a"]).close()
 
 
+async def test_a_redis_that_has_just_lost_everything_refuses_no_browser(server: Server) -> None:
+    async with Store(server.url) as store, front_door(store) as door:
+        server.kill()
+        await eventually(lambda: not store.is_connected)
+        server.start()
+        await eventually(lambda: store.is_connected)
+        tasks = await line_up(door, store, "a")
+
+        async with workers(store, ScriptedWorker("w1")):
+            await (await tasks["a"]).close()
+
+
+async def test_a_browser_that_was_there_a_moment_ago_is_waited_for(store: Store) -> None:
+    async with front_door(store) as door:
+        async with workers(store, ScriptedWorker("w1")):
+            await (await door.connect()).close()
+        await store.send("FLUSHALL")
+        tasks = await line_up(door, store, "a")
+
+        async with workers(store, ScriptedWorker("w1")):
+            await (await tasks["a"]).close()
+
+
 async def test_a_browser_that_something_else_starts_is_waited_for(store: Store) -> None:
     async with front_door(store, playwright_expected="firefox, chromium") as door:
         tasks = await line_up(door, store, "a")

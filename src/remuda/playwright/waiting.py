@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager, suppress
 from remuda.base import clock
 from remuda.base.errors import Draining, NoWorker, StoreUnavailable, Unavailable
 from remuda.base.ids import WorkerId, new_id
+from remuda.fleet.bell import bell_of
 from remuda.fleet.line import Lines
 from remuda.fleet.line import Place as Standing
 from remuda.keyspace.playwright import ANY_VERSION
@@ -23,6 +24,8 @@ from remuda.store import Store
 
 # Of each version. More than are tried before a client has found its worker, and few enough for every pick.
 MOST_UNSUITED = 100
+# After a Redis that may have lost its data: workers and starters have told it of themselves again by then.
+UNSURE = 15.0
 # Redis may be gone for a moment only.
 LOOK_AGAIN = 0.2
 
@@ -49,11 +52,23 @@ class WaitingRoom:
         self._limits: set[asyncio.Timeout] = set()
         self._unsuited: dict[str, dict[WorkerId, None]] = {}
         """By version, workers that have refused it. An id is one worker's for ever, and so is its version."""
+        self._unsure_until = 0.0
+        self._offered_until: dict[Browser, float] = {}
+        """When this gateway last saw that there are workers of a browser, and for how long that counts."""
         self._is_closed = False
 
     async def run(self) -> None:
         """Keeps the places in line of those who wait, until it is cancelled."""
-        await self._lines.run()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._lines.run(), name="keep lines")
+            group.create_task(self._watch_redis(), name="watch for the return of Redis")
+
+    async def _watch_redis(self) -> None:
+        # Nobody rings this bell: only the return of Redis is heard.
+        with self._store.subscribe(bell_of("playwright:returns")) as rings:
+            while True:
+                await rings.wait()
+                self._unsure_until = clock.monotonic() + UNSURE
 
     def close(self) -> None:
         """Sends away those who wait, and all who come."""
@@ -106,18 +121,25 @@ class WaitingRoom:
                 if place is not None:
                     return place
             except NoWorker:
-                await check_startable(self._store, wish.browser, expected=self._expected)
+                await self._check_startable(wish.browser)
         return await self._wait_in_line(line, wish, came=came)
 
     async def _pick(self, wish: Wish, *, came: float, failed: Collection[WorkerId] = ()) -> Place | None:
         waited = clock.monotonic() - came
-        return await self._connections.open(
+        place = await self._connections.open(
             wish.browser,
             version=wish.version,
             waited=waited,
             excluded=failed,
             unsuited=list(self._unsuited.get(wish.version, ())),
         )
+        self._offered_until[wish.browser] = clock.monotonic() + UNSURE
+        return place
+
+    async def _check_startable(self, browser: Browser) -> None:
+        """BrowserNotOffered if it is certain that nothing would start a worker of this browser."""
+        if clock.monotonic() > max(self._unsure_until, self._offered_until.get(browser, 0.0)):
+            await check_startable(self._store, browser, expected=self._expected)
 
     async def _wait_in_line(self, line: str, wish: Wish, *, came: float) -> Place:
         failure = Unavailable(f"No {wish} became free within {self._patience:g} s")
@@ -129,6 +151,7 @@ class WaitingRoom:
             try:
                 return await self._pick(wish, came=came)
             except NoWorker as error:
+                await self._check_startable(wish.browser)
                 failure = NoWorker(f"{error.message}, and none came within {self._patience:g} s")
                 return None
             except StoreUnavailable:
