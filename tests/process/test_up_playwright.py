@@ -143,15 +143,26 @@ async def test_a_worker_comes_back_when_its_browser_dies(herd: Herd, store: Stor
 
 
 async def test_a_killed_worker_comes_back_and_clears_up(herd: Herd, store: Store) -> None:
-    await registered(store)
+    (first,) = await registered(store)
     directory = directory_of(herd)
     (worker,) = workers_of(herd)
 
     worker.kill()
 
-    await registered(store, 2)  # The killed one's key has yet to run out.
+    # What it has left in Redis goes with it, and another one is there instead.
+    (second,) = await eventually(lambda: others(store, first), DEADLINE)
+    assert list(await store.send("HGETALL", "cluster:active_connections")) == [second.removeprefix("worker:")]
+    assert list(await store.send("HGETALL", "cluster:lifetime_connections")) == [
+        second.removeprefix("worker:")
+    ]
     assert processes_of(directory) == []
     assert not directory.exists()
+
+
+async def others(store: Store, worker: str) -> list[str]:
+    """The workers that are there instead of this one, once there are any."""
+    keys = list(await entries(store))
+    return [] if worker in keys else keys
 
 
 async def test_the_end_of_the_herd_does_not_wait_for_clients(herd: Herd, store: Store) -> None:

@@ -7,6 +7,7 @@ from remuda.playwright.model import Surplus
 from remuda.playwright.reaper import Reaper
 from remuda.playwright.registry import Registry
 from remuda.store import Store
+from remuda.store.census import take_census
 
 
 def impatient(store: Store, name: str = "w1") -> Registry:
@@ -137,3 +138,15 @@ def test_a_connection_that_was_only_on_its_way_is_no_surplus() -> None:
     surplus = Surplus(patience=20)
 
     assert [surplus.look(*each) for each in [(1, 0), (1, 15), (0, 19), (1, 20), (1, 39)]] == [0] * 5
+
+
+async def test_a_worker_of_the_originals_that_left_takes_its_counters_along(store: Store) -> None:
+    # The original's own deletes its key and leaves both counters to the reaper.
+    await register_original(store, "w1")
+    await Reaper(store, LIMITS).meet_strangers()
+    await store.delete(WORKER(CHROMIUM, "w1"))
+
+    assert await Reaper(store, LIMITS, silence=0).bury_silent() == 1
+
+    assert await active(store) == await lifetime(store) == {}
+    assert await take_census(store) == []

@@ -1,5 +1,6 @@
 """The reaper: clears the dead away as documented, never the living, and takes up strangers."""
 
+import asyncio
 from dataclasses import replace
 
 from books import (
@@ -22,6 +23,7 @@ from remuda.playwright.reaper import Reaper
 from remuda.playwright.sweeps import playwright_sweeps
 from remuda.store import Store
 from remuda.store.census import take_census
+from waiting import eventually
 
 W1 = playwright.WORKER(CHROMIUM, "w1")
 WORKERS = playwright.PLAYWRIGHT_WORKERS(CHROMIUM)
@@ -86,6 +88,45 @@ async def test_counters_whose_worker_is_gone_are_removed_after_a_while(store: St
 
     assert await active(store) == {}
     assert await lifetime(store) == {}
+
+
+async def test_a_worker_whose_key_stays_away_is_cleared_away_in_seconds(store: Store) -> None:
+    await register(store, "w1", "w2")
+    await store.delete(W1)
+
+    assert await Reaper(store, LIMITS, silence=0).bury_silent() == 1
+
+    assert await active(store) == await lifetime(store) == {"chromium:w2": 0}
+    assert list(await scores(store, WORKERS)) == ["w2"]
+
+
+async def test_a_worker_that_was_only_cut_off_is_not_cleared_away(store: Store) -> None:
+    (own,) = await register(store, "w1")
+    patient = Reaper(store, LIMITS, silence=0.3)
+    await store.delete(W1)
+    assert await patient.bury_silent() == 0
+
+    await own.beat()
+    assert await patient.bury_silent() == 0
+    await store.delete(W1)
+    assert await patient.bury_silent() == 0, "its silence begins anew"
+
+    async def is_buried() -> bool:
+        return await patient.bury_silent() == 1
+
+    await eventually(is_buried)
+
+
+async def test_after_an_absence_of_redis_everybody_has_time_to_come_back(store: Store) -> None:
+    await register(store, "w1")
+    reaper = Reaper(store, replace(LIMITS, lease=0.05), silence=0.1)
+    await store.delete(W1)
+    assert await reaper.bury_silent() == 0
+
+    # No look for longer than a silence: it may have been Redis that was away.
+    await asyncio.sleep(0.3)
+
+    assert await reaper.bury_silent() == 0
 
 
 async def test_counters_that_nobody_ever_knew_are_removed_too(store: Store) -> None:

@@ -8,12 +8,14 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from remuda.base import clock
+from remuda.base.ids import RoleId, new_id
 from remuda.base.log import get_logger
 from remuda.base.processes import until_exit
 from remuda.fleet.lifeline import Tether
+from remuda.fleet.role import ROLE_ID
 
 log = get_logger(__name__)
 
@@ -39,6 +41,7 @@ class Child:
         inherit: Sequence[int] = (),
         is_vital: bool = True,
         hands_over: bool = False,
+        on_death: Callable[[RoleId], Awaitable[None]] | None = None,
     ) -> None:
         self.roles = list(roles)
         self.args = list(args)
@@ -46,12 +49,15 @@ class Child:
         """Whether there is no herd without it. What is not vital may fail to start, and is tried again."""
         self.hands_over = hands_over
         """Whether one that leaves is replaced while it still waits for its clients."""
+        self.on_death = on_death
+        """Told the id of the one role of a process that did not leave in good order, when it has ended."""
         self.ready = asyncio.Event()
         """Set when it got ready for the first time."""
         self._is_ready = False
         self._environ = dict(environ)
         self._inherit = list(inherit)
         self._process: subprocess.Popen[bytes] | None = None
+        self._role = RoleId("")
         self._tether = Tether()
         # Nodes of an earlier life hold on to its tether: letting it go would end their sessions.
         self._old_tethers: list[Tether] = []
@@ -90,7 +96,7 @@ class Child:
         """Waits for the end of the process; its exit status. None as soon as it is to be replaced before."""
         # Both at once: a node that holds on to the lifeline would hide its parent's early death.
         hearing = asyncio.create_task(self._hear_it_out(), name=f"lifeline of {self}")
-        ending = asyncio.create_task(self._ended(), name=f"end of {self}")
+        ending = asyncio.create_task(self._see_off(), name=f"end of {self}")
         try:
             await asyncio.wait([hearing, ending], return_when=asyncio.FIRST_COMPLETED)
             if not ending.done() and hearing.result():
@@ -101,6 +107,14 @@ class Child:
             hearing.cancel()
             if ending is not self._leaver:
                 ending.cancel()
+
+    async def _see_off(self) -> int:
+        """The same as `_ended`; what a process that was killed leaves is cleared away."""
+        role = self._role
+        status = await self._ended()
+        if status and self.on_death is not None:
+            await self.on_death(role)
+        return status
 
     async def _hear_it_out(self) -> bool:
         """Says when it is ready; whether it is to be replaced although it still runs."""
@@ -119,9 +133,11 @@ class Child:
         if self._process is not None:
             self._keep_tethers()
             self._tether = Tether()
+        self._role = RoleId(new_id())
+        identity = {ROLE_ID: self._role} if self.on_death else {}
         self._process = subprocess.Popen(
             [sys.executable, "-m", "remuda.cli.main", "run", *self.roles, *self.args],
-            env={**os.environ, **self._environ, **self._tether.environ},
+            env={**os.environ, **self._environ, **self._tether.environ, **identity},
             stdin=subprocess.DEVNULL,
             pass_fds=[self._tether.descriptor, *self._inherit],
             # Ctrl-C reaches only the herd's first process, which ends the others in order.

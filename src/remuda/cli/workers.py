@@ -6,15 +6,22 @@ the browser in `playwright_eager`.
 """
 
 import asyncio
+from functools import partial
 
 from remuda.base.config import Config
-from remuda.base.errors import Misconfigured
-from remuda.base.ids import new_id
+from remuda.base.errors import Misconfigured, Unavailable
+from remuda.base.ids import RoleId, WorkerId, new_id
+from remuda.base.log import get_logger
 from remuda.cli.child import Child
 from remuda.playwright.browsers import servable
 from remuda.playwright.demand import keep_announcing, until_wanted
 from remuda.playwright.model import Browser, browsers_of
+from remuda.playwright.registry import bury
 from remuda.store import Store
+
+log = get_logger(__name__)
+
+BURIAL_TIMEOUT = 2.0
 
 
 class Workers:
@@ -41,9 +48,23 @@ class Workers:
                 is_vital=False,
                 # Where its port is given, the next must wait until it is free.
                 hands_over=not self._config.playwright_port,
+                on_death=partial(self._bury, browser),
             )
             for _ in range(self._config.playwright_workers)
         ]
+
+    async def _bury(self, browser: Browser, worker: RoleId) -> None:
+        """Clears away what a killed worker has left in Redis; others would when its key has expired."""
+        config = self._config
+        try:
+            # A connection of its own: workers may be killed while the herd ends.
+            async with (
+                asyncio.timeout(BURIAL_TIMEOUT),
+                Store(config.redis, prefix=config.prefix, name="up") as store,
+            ):
+                await bury(store, browser, WorkerId(worker))
+        except (Unavailable, TimeoutError) as error:
+            log.warning("killed worker not cleared away", worker=worker, reason=str(error) or "no answer")
 
     @property
     def children(self) -> list[Child]:

@@ -28,6 +28,9 @@ RECORD_TTL = 15
 BEAT_EVERY = RECORD_TTL / 3
 DRAIN_TIMEOUT = 20.0
 
+ROLE_ID = "REMUDA_ROLE_ID"
+"""Where a parent says which id the one role of its child has, to know what it leaves if it is killed."""
+
 
 class Role:
     """Something that a process does. Subclasses fill in the steps they need."""

@@ -112,5 +112,7 @@ class Connections:
         for browser in Browser:
             if healed := await self._leases.sweep(browser):
                 log.info("connections of a dead gateway ended", browser=browser, connections=healed)
+        if buried := await self._reaper.bury_silent():
+            log.info("dead workers cleared away", workers=buried)
         # Last: nobody knows what strangers have written.
         await self._reaper.meet_strangers()

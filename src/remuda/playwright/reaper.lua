@@ -3,7 +3,8 @@
 -- ARGV[2] threshold, seconds after which a worker is stale
 -- ARGV[3] concurrent, MAX_CONCURRENT_SESSIONS
 -- ARGV[4] seconds for which a worker that is taken up here is believed alive
--- ARGV[5..] workers to look at: few at a time, since Redis does nothing else meanwhile
+-- ARGV[5] certain, 1 if one whose key is gone is known to be dead, else empty
+-- ARGV[6..] workers to look at: few at a time, since Redis does nothing else meanwhile
 -- returns the number of reaped workers
 
 places = tonumber(ARGV[3])
@@ -48,7 +49,7 @@ local function is_gone_for_good(worker)
 end
 
 local reaped = 0
-for index = 5, #ARGV do
+for index = 6, #ARGV do
   local worker = ARGV[index]
   if call('EXISTS', key_of(worker)) == 1 then
     if ARGV[1] - last_beat(worker) > threshold then
@@ -57,7 +58,7 @@ for index = 5, #ARGV do
     else
       take_up(worker)
     end
-  elseif is_gone_for_good(worker) then
+  elseif ARGV[5] == '1' or is_gone_for_good(worker) then
     reap(worker)
     reaped = reaped + 1
   end

@@ -15,18 +15,25 @@ from remuda.playwright.book import BOOK, load
 from remuda.playwright.model import Browser, Limits
 from remuda.store import Store
 
-_REAP = load("reaper.lua", "now", "threshold", "concurrent", "seconds", "workers")
+_REAP = load("reaper.lua", "now", "threshold", "concurrent", "seconds", "certain", "workers")
+_SILENT = load("silent.lua", "workers")
 
 # Beyond the time for which a worker is believed: its clock may be wrong, or Redis may have been away.
 STALE_AFTER_TTLS = 2
+# Twice the time between two beats: one that was only cut off from Redis has registered again by then.
+SILENCE = 10.0
 
 
 class Reaper:
     """Keeps the book in line with the workers there are."""
 
-    def __init__(self, store: Store, limits: Limits) -> None:
+    def __init__(self, store: Store, limits: Limits, *, silence: float = SILENCE) -> None:
         self._store = store
         self._limits = limits
+        self._silence = silence
+        self._silent: dict[str, float] = {}
+        """Workers whose key is gone, and since when, as this process has seen it."""
+        self._looked = 0.0
         self._due = 0.0
         self._counters = [Scan(store, ACTIVE_CONNECTIONS()), Scan(store, LIFETIME_CONNECTIONS())]
         self._keys = Scan(store)
@@ -43,6 +50,27 @@ class Reaper:
             silent = await self._store.zrange_by_score(PLAYWRIGHT_WORKERS(browser), "-inf", await self._now())
             reaped += await self.look_at(f"{browser}:{worker}" for worker in silent)
         return +Counter({"workers_reaped": reaped})
+
+    async def bury_silent(self) -> int:
+        """Reaps workers whose key has been gone for a while, with their counters; how many.
+
+        Asked again and again: a worker's key dies with it, and only its absence in several looks is
+        certain. After an absence of Redis, or of this process, the looks begin anew.
+        """
+        now = clock.monotonic()
+        if now - self._looked > max(self._silence, 2 * self._limits.lease):
+            self._silent = {}
+        self._looked = now
+        names = []
+        for browser in Browser:
+            workers = await self._store.zrange(PLAYWRIGHT_WORKERS(browser))
+            for start in range(0, len(workers), BATCH):
+                batch = workers[start : start + BATCH]
+                silent = await self._store.run(_SILENT, keys=BOOK[browser], args=batch)
+                names += [f"{browser}:{worker}" for worker in silent]
+        self._silent = {name: self._silent.get(name, now) for name in names}
+        gone = [name for name, since in self._silent.items() if now - since >= self._silence]
+        return await self.look_at(gone, certain=True)
 
     async def meet_strangers(self) -> bool:
         """Takes up workers that are counted but not in the book, if there are any; whether there were."""
@@ -64,8 +92,11 @@ class Reaper:
             matches = (WORKER.regex.fullmatch(name) for name in names)
             yield [f"{match['browser']}:{match['worker']}" for match in matches if match]
 
-    async def look_at(self, names: Iterable[str]) -> int:
-        """Reaps those of these workers that are stale, takes up the others; how many were reaped."""
+    async def look_at(self, names: Iterable[str], *, certain: bool = False) -> int:
+        """Reaps those of these workers that are stale, takes up the others; how many were reaped.
+
+        When it is `certain`, one whose key is gone is dead.
+        """
         by_browser: dict[Browser, list[WorkerId]] = {}
         for name in names:
             if match := WORKER.regex.fullmatch(f"worker:{name}"):
@@ -73,10 +104,10 @@ class Reaper:
         reaped = 0
         for browser, workers in by_browser.items():
             for start in range(0, len(workers), BATCH):
-                reaped += await self._look_at_some(browser, workers[start : start + BATCH])
+                reaped += await self._look_at_some(browser, workers[start : start + BATCH], certain=certain)
         return reaped
 
-    async def _look_at_some(self, browser: Browser, workers: Sequence[WorkerId]) -> int:
+    async def _look_at_some(self, browser: Browser, workers: Sequence[WorkerId], *, certain: bool) -> int:
         reaped: int = await self._store.run(
             _REAP,
             keys=BOOK[browser],
@@ -86,6 +117,7 @@ class Reaper:
                 self._limits.concurrent,
                 # Nobody else says that a stranger is alive: it is believed until the look after the next.
                 max(3 * self._limits.reaper_interval, self._limits.key_ttl),
+                "1" if certain else "",
                 *workers,
             ],
         )

@@ -3,11 +3,12 @@ lost it, the next beat writes it down again, drain included.
 """
 
 from remuda.base import clock
+from remuda.base.ids import WorkerId
 from remuda.base.log import get_logger
 from remuda.keyspace.key import ChannelName
 from remuda.keyspace.playwright import ACTIVE_CONNECTIONS, WORKER_COMMAND
 from remuda.playwright.book import BOOK, load
-from remuda.playwright.model import Status, Surplus, Worker
+from remuda.playwright.model import Browser, Status, Surplus, Worker
 from remuda.store import Store
 
 log = get_logger(__name__)
@@ -21,6 +22,11 @@ SHUTDOWN = "shutdown"
 # Until then a worker that left counts as restarting, unless a new one comes: as long as a machine may take to
 # start a browser, but not so long that a fleet which was made smaller cannot restart its workers any more.
 REPLACED_WITHIN = 60
+
+
+async def bury(store: Store, browser: Browser, worker: WorkerId) -> None:
+    """Takes a worker that was killed out of the registry: whoever started it knows at once."""
+    await store.run(_LEAVE, keys=BOOK[browser], args=[worker, REPLACED_WITHIN])
 
 
 class Registry:
@@ -80,8 +86,7 @@ class Registry:
 
     async def leave(self) -> None:
         """Takes the worker out of the registry, and with it what is left of its connections."""
-        book = BOOK[self._worker.browser]
-        await self._store.run(_LEAVE, keys=book, args=[self._worker.id, REPLACED_WITHIN])
+        await bury(self._store, self._worker.browser, self._worker.id)
 
     async def _announce(self, *, newcomer: bool = False) -> tuple[str | None, bool, int, int]:
         worker = self._worker

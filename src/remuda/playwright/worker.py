@@ -6,16 +6,17 @@ ends one; a worker that is to leave first waits for them.
 """
 
 import asyncio
+import os
 from urllib.parse import urlsplit
 
 from remuda.base import clock
 from remuda.base.config import Config
 from remuda.base.errors import DriverUnavailable, Unavailable
 from remuda.base.hosts import host_port, is_loopback
-from remuda.base.ids import WorkerId
+from remuda.base.ids import RoleId, WorkerId
 from remuda.base.log import get_logger
 from remuda.fleet.leftovers import clear_orphans
-from remuda.fleet.role import Role
+from remuda.fleet.role import ROLE_ID, Role
 from remuda.playwright import model
 from remuda.playwright.browsers import Launch, find_launch
 from remuda.playwright.checkup import check_up
@@ -44,6 +45,7 @@ class Worker(Role):
 
     def __init__(self, store: Store, config: Config, *, check_timeout: float = CHECK_TIMEOUT) -> None:
         super().__init__()
+        self.id = RoleId(os.environ.get(ROLE_ID) or self.id)
         self._store = store
         self._config = config
         self._check_timeout = check_timeout
