@@ -22,6 +22,7 @@ from bench.peers import Peer, free_port, rss, running
 from bench.report import Target, report
 from remuda.base.ids import SessionId, new_id
 from remuda.grid.model import State
+from remuda.grid.omission import encode_request
 from remuda.grid.sessions import Sessions
 from remuda.keyspace import grid
 from remuda.store import Store
@@ -100,7 +101,7 @@ class CannedNode(asyncio.Protocol):
 
 async def come_alive(store: Store, port: int) -> SessionId:
     session = SessionId(new_id())
-    await Sessions(store).create(session, requested=[{}], downstream={})
+    await Sessions(store).create(session, requested=encode_request([{}]), downstream={})
     await Sessions(store).move(session, State.PENDING, code="SCHED")
     await store.hset(grid.SESSION_UPSTREAM(session), {"host": "127.0.0.1", "port": port})
     await Sessions(store).move(session, State.ALIVE, code="NALIVE")

@@ -15,6 +15,7 @@ import uvloop
 from bench.report import Samples, Target, report
 from remuda.base.ids import OrchestratorId, SessionId, new_id
 from remuda.grid.model import State
+from remuda.grid.omission import encode_request
 from remuda.grid.sessions import Sessions, node_beat
 from remuda.grid.slots import OwnSlots, Slots
 from remuda.store import Store
@@ -64,7 +65,9 @@ async def populate(store: Store, sessions: int, slots: int) -> list[SessionId]:
     everybody = [SessionId(new_id()) for _ in range(sessions)]
     for start in range(0, sessions, BATCH):
         batch = everybody[start : start + BATCH]
-        await asyncio.gather(*(Sessions(store).create(each, requested=[{}], downstream={}) for each in batch))
+        await asyncio.gather(
+            *(Sessions(store).create(each, requested=encode_request([{}]), downstream={}) for each in batch)
+        )
     holders = everybody[:slots]
     for start in range(0, slots, BATCH):
         await asyncio.gather(*(come_alive(store, each) for each in holders[start : start + BATCH]))
@@ -84,7 +87,7 @@ async def give_and_take(store: Store, own: OwnSlots, holder: SessionId) -> None:
     await Slots(store).release(holder)
     await own.recycle()
     successor = SessionId(new_id())
-    await Sessions(store).create(successor, requested=[{}], downstream={})
+    await Sessions(store).create(successor, requested=encode_request([{}]), downstream={})
     await come_alive(store, successor)
 
 

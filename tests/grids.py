@@ -8,6 +8,7 @@ import msgspec
 
 from remuda.base import clock
 from remuda.base.ids import OrchestratorId, SessionId, SlotId, new_id
+from remuda.grid.omission import encode_request
 from remuda.grid.sessions import Sessions
 from remuda.grid.slots import OwnSlots, Slots
 from remuda.keyspace import grid, metrics
@@ -23,7 +24,7 @@ async def new_session(store: Store, requested: Any = ({},)) -> SessionId:
     """A session that has just been asked for."""
     session = SessionId(new_id())
     downstream = {"host": "127.0.0.1", "userAgent": "test"}
-    await Sessions(store).create(session, requested=requested, downstream=downstream)
+    await Sessions(store).create(session, requested=encode_request(requested), downstream=downstream)
     return session
 
 

@@ -59,9 +59,9 @@ class Client:
 
 
 @asynccontextmanager
-async def running(store: Store) -> AsyncIterator[tuple[Manager, Client]]:
+async def running(store: Store, manager: Manager | None = None) -> AsyncIterator[tuple[Manager, Client]]:
     """A manager at work, and a client of it."""
-    manager = Manager(store)
+    manager = manager or Manager(store)
     await manager.start()
     serving = asyncio.create_task(manager.serve(), name="serve")
     try:

@@ -17,6 +17,7 @@ from remuda.fleet.secret import HerdSecret
 from remuda.gateway.door import Door
 from remuda.grid.capabilities import Capabilities, Offer
 from remuda.grid.model import State
+from remuda.grid.omission import encode_request
 from remuda.grid.orchestrator.provisioner import Note
 from remuda.grid.orchestrator.role import Orchestrator
 from remuda.grid.sessions import Sessions, node_beat
@@ -81,7 +82,7 @@ class Rider:
         """A new session."""
         session = SessionId(new_id())
         downstream = {"host": "10.0.0.7", "userAgent": "selenium/4.27.0 (python linux)"}
-        await self.sessions.create(session, requested=[capabilities], downstream=downstream)
+        await self.sessions.create(session, requested=encode_request([capabilities]), downstream=downstream)
         await self.sessions.log(session, "QUEUED")
         return session
 

@@ -15,6 +15,7 @@ from remuda.base.errors import Misconfigured, StoreUnavailable
 from remuda.keyspace.fleet import LEASE
 from remuda.store import Store, embedded
 from remuda.store.embedded import embedded_redis, find_server
+from remuda.store.memory import read_memory
 from waiting import eventually
 
 STRING = LEASE("test")
@@ -61,6 +62,13 @@ async def test_data_survive_the_servers_sudden_death(tmp_path: Path) -> None:
 
     async with embedded_redis(tmp_path) as url, Store(url) as store:
         assert await store.get(STRING) == "kept"
+
+
+async def test_its_memory_has_a_limit(tmp_path: Path) -> None:
+    async with embedded_redis(tmp_path, megabytes=50) as url, Store(url) as store:
+        assert (await read_memory(store)).limit == 50_000_000
+    async with embedded_redis(tmp_path) as url, Store(url) as store:
+        assert (await read_memory(store)).limit == psutil.virtual_memory().total // 4
 
 
 async def test_it_is_gone_when_its_parent_is_killed(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from proxies import Proxy, listening
 from remuda.base import clock
 from remuda.base.ids import OrchestratorId, SessionId, new_id
 from remuda.grid.model import LEGAL_ORIGINS, STARTUP_BUCKETS, State
+from remuda.grid.omission import encode_request
 from remuda.grid.sessions import Sessions, node_beat, session_bell
 from remuda.keyspace import grid, metrics
 from remuda.store import Store
@@ -55,7 +56,9 @@ async def test_a_new_session_has_exactly_the_documented_keys(store: Store) -> No
     session = SessionId(new_id())
     requested = [{"browserName": "chrome"}]
 
-    await Sessions(store).create(session, requested=requested, downstream={"host": "h", "userAgent": "a"})
+    await Sessions(store).create(
+        session, requested=encode_request(requested), downstream={"host": "h", "userAgent": "a"}
+    )
 
     status = await store.hgetall(grid.SESSION_STATUS(session))
     assert set(await store.send("KEYS", "*")) == {

@@ -168,7 +168,12 @@ async def test_a_session_without_any_keys_is_in_no_set(store: Store, home: Key[S
 async def test_an_old_session_is_purged_without_a_trace(store: Store) -> None:
     old, recent = await ended(store), await ended(store)
     await backdate(store, old, 61)
-    gone_by_itself = (grid.SESSION_HEARTBEAT_MANAGER, grid.SESSION_HEARTBEAT_NODE, grid.SESSION_SLOT)
+    gone_by_itself = (
+        grid.SESSION_HEARTBEAT_MANAGER,
+        grid.SESSION_HEARTBEAT_NODE,
+        grid.SESSION_SLOT,
+        grid.SESSION_REQUESTED_SHORT,
+    )
     everything = [key(old) for key in grid.SESSION_KEYS if key not in gone_by_itself]
     assert await keys_with(store, old) == sorted(everything)
     assert await take_census(store) == []

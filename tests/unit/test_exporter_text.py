@@ -13,6 +13,7 @@ from remuda.keyspace.key import Name
 from remuda.ops.metrics import FAMILIES, Family, Kind
 from remuda.ops.metrics_samples import COUNTERS, NUMBERS, Reading, Sample
 from remuda.ops.metrics_text import render_exposition, render_metrics
+from remuda.store.memory import Memory
 
 NOTHING: dict[Name, dict[str, float]] = {key: {} for key in (*COUNTERS, *NUMBERS)}
 
@@ -43,6 +44,7 @@ FULL = Reading(
     },
     active=3,
     terminated=4,
+    memory=Memory(1 << 20, 1 << 30),
     orchestrators=[ranch()],
     roles={"gateway": 1},
     sessions={State.QUEUED: 1},

@@ -49,6 +49,13 @@ class Config:
         "Redis to use instead of the embedded one: redis://, rediss://, unix:// or redis+sentinel://.",
         secret=True,
     )
+    redis_megabytes: Count = _option(
+        0, "Megabytes that the embedded Redis may take; 0 means a quarter of the machine's memory."
+    )
+    waiting_megabytes: Interval = _option(
+        256,
+        "Megabytes in Redis for large capabilities, such as extensions, of sessions that wait for a browser.",
+    )
     prefix: str = _option("", "Put before every Redis key, so that several fleets can share one Redis.")
     slots: Count = _option(0, "WebDriver sessions that run at the same time; 0 means one per CPU core.")
     min_free_megabytes: Count = _option(

@@ -13,6 +13,7 @@
     │   └── Misconfigured     the operator's input is wrong
     ├── Unavailable           try again later; carries `retry_after`
     │   ├── StoreUnavailable
+    │   │   └── StoreFull
     │   ├── UpstreamUnavailable
     │   ├── Overloaded
     │   ├── Draining
@@ -141,6 +142,12 @@ class Unavailable(RemudaError):
 
 class StoreUnavailable(Unavailable):
     """Redis does not answer."""
+
+
+class StoreFull(StoreUnavailable):
+    """Redis has no memory left for this."""
+
+    webdriver = "session not created"
 
 
 class UpstreamUnavailable(Unavailable):

@@ -32,7 +32,7 @@ def _gateway(store: Store, config: Config) -> Role:
 def _manager(store: Store, config: Config) -> Role:
     from remuda.grid.manager import Manager
 
-    return Manager(store)
+    return Manager(store, waiting_bytes=config.waiting_megabytes * 1_000_000)
 
 
 def _orchestrator(store: Store, config: Config) -> Role:

@@ -107,7 +107,8 @@ async def _redis(config: Config) -> AsyncIterator[str]:
         _say("redis", redact(config.redis))
         yield config.redis
         return
-    async with embedded_redis(config.data / "redis", group=protection_of(config).group) as url:
+    group = protection_of(config).group
+    async with embedded_redis(config.data / "redis", group=group, megabytes=config.redis_megabytes) as url:
         _say("redis", f"embedded, keeps its data in {config.data / 'redis'}")
         yield url
 

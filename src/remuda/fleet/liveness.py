@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from remuda.base import clock
-from remuda.base.errors import Unavailable
+from remuda.base.errors import StoreFull, Unavailable
 from remuda.base.log import get_logger
 from remuda.keyspace.key import StringName
 from remuda.store import Store
@@ -64,6 +64,10 @@ class Heart:
             for beat in beats:
                 beat.write(transaction)
 
+    async def _prolong(self, beats: Sequence[Beat]) -> None:
+        # Not together: a Redis that is full queues nothing between MULTI and EXEC.
+        await asyncio.gather(*(self._store.expire(beat.key, beat.ttl) for beat in beats))
+
     def forget(self, *beats: Beat) -> None:
         """No longer beats for these; their keys run out by themselves."""
         for beat in beats:
@@ -84,7 +88,11 @@ class Heart:
             if not due:
                 continue
             try:
-                await self._write(due)
+                try:
+                    await self._write(due)
+                except StoreFull:
+                    # A beat that is there can live on without taking memory: who lives must not seem dead.
+                    await self._prolong(due)
             except Unavailable as error:
                 log.warning("beat missed", beats=len(due), reason=error.message)
                 self._put_off(dict.fromkeys(due, RETRY_AFTER))

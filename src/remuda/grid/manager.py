@@ -29,9 +29,11 @@ from remuda.fleet.role import Role
 from remuda.fleet.secret import HerdSecret
 from remuda.fleet.tracing import Kind, Span, get_tracer, read_context
 from remuda.grid.abandoned import Abandoned, manager_topic
+from remuda.grid.admission import Admission
 from remuda.grid.capabilities import Capabilities, for_client, read_request
 from remuda.grid.failures import CreationFailed, failure_of
 from remuda.grid.model import State
+from remuda.grid.omission import LARGE, encode_request
 from remuda.grid.options import labels_of
 from remuda.grid.queue import Queue, line_of
 from remuda.grid.sessions import Sessions, manager_beat, session_bell
@@ -46,6 +48,8 @@ tracer = get_tracer("manager")
 
 MAX_BODY = 64 << 20
 """Capabilities may carry a whole browser profile or extensions."""
+MAX_WAITING_BYTES = 256_000_000
+"""What the large capabilities of all sessions that wait may take in Redis."""
 HEARTBEAT_TTL = 120
 DRAIN_SHARE = 5.0
 LAST_WORDS = 1.0
@@ -58,7 +62,9 @@ class Manager(Role):
 
     name = "manager"
 
-    def __init__(self, store: Store, *, host: str = "127.0.0.1") -> None:
+    def __init__(
+        self, store: Store, *, host: str = "127.0.0.1", waiting_bytes: int = MAX_WAITING_BYTES
+    ) -> None:
         super().__init__()
         self.manager_id = ManagerId(self.id)
         self._store = store
@@ -71,6 +77,7 @@ class Manager(Role):
         self._relay = Relay(self._route, lambda _, error: answer_error(error), guard=self._secret)
         self._server: asyncio.Server | None = None
         self._queue = Queue(store)
+        self._admission = Admission(store, waiting_bytes=waiting_bytes)
         self._abandoned = Abandoned(store)
         self._presence = ExitStack()
         self._port = 0
@@ -110,6 +117,7 @@ class Manager(Role):
             tasks.create_task(self._queue.run(), name="queue of the manager")
             tasks.create_task(self._keep_books(), name="books of the manager")
             tasks.create_task(self._abandoned.run(), name="look for gone managers")
+            tasks.create_task(self._admission.run(), name="look at redis' memory")
 
     async def drain(self) -> None:
         await self._deregister()
@@ -174,6 +182,10 @@ class Manager(Role):
         with self._drain.work(), _span_of(request) as span:
             wanted = read_request(read_json(body))
             labels = labels_of(wanted)
+            # In a thread where it is large: hashing it takes a tenth of a second.
+            encode = partial(encode_request, wanted)
+            requested = encode() if len(body) <= LARGE else await asyncio.to_thread(encode)
+            await self._admission.admit(requested)
             limits = await self._timeouts.read()
             session = SessionId(new_id())
             span.set({"remuda.session.id": session})
@@ -181,7 +193,7 @@ class Manager(Role):
             write_down = partial(
                 self._sessions.create,
                 session,
-                requested=wanted,
+                requested=requested,
                 downstream=_client_of(request),
                 labels=labels,
                 trace=span.context,

@@ -1,5 +1,6 @@
 -- Moves a session to its next state: refuses an illegal move, stamps the time, moves the root sets,
--- counts the session and the time it spent in the state that it leaves, and logs why.
+-- counts the session and the time it spent in the state that it leaves, and logs why. Once no node needs the
+-- large parts of its capabilities, they go.
 -- KEYS[1] session:{session}:status
 -- KEYS[2] session:{session}:log
 -- KEYS[3] session:{session}:orchestrator
@@ -10,6 +11,9 @@
 -- KEYS[8] metrics:sessions:total
 -- KEYS[9] metrics:sessions:duration.seconds.total
 -- KEYS[10] metrics:sessions:log:{level}
+-- KEYS[11] session:{session}:capabilities
+-- KEYS[12] remuda:session:{session}:requested.short
+-- KEYS[13] remuda:requests.large
 -- ARGV[1] session
 -- ARGV[2] state to move to
 -- ARGV[3] origins, legal states to come from, each between commas
@@ -43,6 +47,16 @@ for _, state in ipairs({'terminated', 'alive', 'pending', 'queued'}) do
 end
 if not from or not ARGV[3]:find(',' .. from .. ',', 1, true) then
   return {0, from or ''}
+end
+
+if ARGV[2] == 'alive' or ARGV[2] == 'terminated' then
+  -- Before all other writes: a script whose first write takes no memory may go on in a Redis that is full, so
+  -- that sessions end there too.
+  local short = redis.call('GETDEL', KEYS[12])
+  redis.call('HDEL', KEYS[13], ARGV[1])
+  if short then
+    redis.call('HSET', KEYS[11], 'requested', short)
+  end
 end
 
 -- Stamps of one form compare as text. The clocks of two machines differ; a life must not run backwards.

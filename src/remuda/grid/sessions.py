@@ -17,6 +17,7 @@ from remuda.fleet.liveness import Beat
 from remuda.fleet.logbook import KEEP
 from remuda.fleet.tracing import SpanContext, decode_context, encode_context, is_recording
 from remuda.grid.model import LEGAL_ORIGINS, STARTUP_BUCKETS, State, state_of
+from remuda.grid.omission import Requested
 from remuda.keyspace import grid, metrics
 from remuda.keyspace.key import ChannelName
 from remuda.keyspace.log_codes import BY_CODE
@@ -37,6 +38,9 @@ _MOVE = load_script(
         metrics.METRICS_SESSIONS_TOTAL,
         metrics.METRICS_SESSIONS_DURATION,
         metrics.METRICS_SESSIONS_LOG,
+        grid.SESSION_CAPABILITIES,
+        grid.SESSION_REQUESTED_SHORT,
+        grid.REQUESTS_LARGE,
     ],
     args=[
         "session",
@@ -93,7 +97,7 @@ class Sessions:
         self,
         session: SessionId,
         *,
-        requested: Any,
+        requested: Requested,
         downstream: Mapping[str, str],
         labels: Mapping[str, str] | None = None,
         trace: SpanContext | None = None,
@@ -107,7 +111,10 @@ class Sessions:
         now = clock.rfc3339()
         async with self._store.transaction() as transaction:
             transaction.hset(grid.SESSION_STATUS(session), {State.QUEUED.stamp: now})
-            transaction.hset(grid.SESSION_CAPABILITIES(session), {"requested": _json(requested)})
+            transaction.hset(grid.SESSION_CAPABILITIES(session), {"requested": requested.whole})
+            if requested.short is not None:
+                transaction.set(grid.SESSION_REQUESTED_SHORT(session), requested.short)
+                transaction.hset(grid.REQUESTS_LARGE(), {session: len(requested.whole)})
             transaction.hset(grid.SESSION_DOWNSTREAM(session), {**downstream, "lastSeen": now})
             if labels:
                 transaction.hset(grid.SESSION_METADATA(session), labels)
@@ -150,6 +157,9 @@ class Sessions:
                 metrics.METRICS_SESSIONS_TOTAL(),
                 metrics.METRICS_SESSIONS_DURATION(),
                 metrics.METRICS_SESSIONS_LOG(entry.level),
+                grid.SESSION_CAPABILITIES(session),
+                grid.SESSION_REQUESTED_SHORT(session),
+                grid.REQUESTS_LARGE(),
             ],
             args=[
                 session,

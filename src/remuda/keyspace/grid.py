@@ -136,7 +136,7 @@ SESSION_CAPABILITIES = Key(
     writer="grid/manager, grid/node",
     lifetime=_SESSION_PURGED,
     fields={
-        "requested": "JSON, the capabilities of the request",
+        "requested": "JSON, the capabilities of the request; without long strings once no node needs them",
         "actual": "JSON, the capabilities of the driver's session",
     },
     source="000, 001",
@@ -198,6 +198,23 @@ SESSION_DOWNSTREAM = Key(
     source="001",
 )
 
+SESSION_REQUESTED_SHORT = Key(
+    "remuda:session:{session}:requested.short",
+    StringName,
+    meaning="What `requested` becomes once no node needs it; only there where it is too large to keep",
+    writer="grid/manager",
+    lifetime=until("the session is alive or has ended"),
+    fields={"value": 'JSON; each long string is `{"omitted": {"bytes": ..., "sha256": ...}}`'},
+)
+REQUESTS_LARGE = Key(
+    "remuda:requests.large",
+    HashName,
+    meaning="Sessions whose large capabilities wait in Redis for a node, so that there is a limit for all",
+    writer="grid/manager; whoever moves the session to alive or terminated removes it",
+    lifetime=_EMPTIED,
+    fields={"<session-id>": "bytes of its `requested`"},
+)
+
 SESSION_KEYS: tuple[Key[Any], ...] = (
     SESSION_HEARTBEAT_NODE,
     SESSION_HEARTBEAT_MANAGER,
@@ -211,6 +228,7 @@ SESSION_KEYS: tuple[Key[Any], ...] = (
     SESSION_TELEMETRY_CREATION,
     SESSION_UPSTREAM,
     SESSION_DOWNSTREAM,
+    SESSION_REQUESTED_SHORT,
 )
 """Every key of one session: what a purge deletes."""
 

@@ -27,6 +27,7 @@ from remuda.ops.metrics_samples import COUNTERS, METHODS, NUMBERS, Reading
 from remuda.ops.metrics_text import render_exposition
 from remuda.playwright.view import read_waiting, read_workers
 from remuda.store import Store
+from remuda.store.memory import read_memory
 
 log = get_logger(__name__)
 
@@ -72,14 +73,18 @@ class Exporter:
             _or_none(self._count_roles()),
             _or_none(self._sessions()),
         )
-        workers, clients, news = await asyncio.gather(
-            _or_none(read_workers(self._store)), _or_none(read_waiting(self._store)), self._news(numbers)
+        workers, clients, news, memory = await asyncio.gather(
+            _or_none(read_workers(self._store)),
+            _or_none(read_waiting(self._store)),
+            self._news(numbers),
+            _or_none(read_memory(self._store)),
         )
         states, waits = sessions or (None, None)
         return Reading(
             numbers=numbers,
             active=active,
             terminated=terminated,
+            memory=memory,
             orchestrators=found,
             roles=roles,
             sessions=states,

@@ -182,6 +182,22 @@ FAMILIES = (
         lambda _reading: [Sample(1, {"version": __version__})],
     ),
     Family(
+        "remuda_redis_memory_bytes",
+        Kind.GAUGE,
+        (),
+        "Memory that Redis takes",
+        (),
+        lambda reading: samples.one(None if reading.memory is None else reading.memory.used),
+    ),
+    Family(
+        "remuda_redis_memory_limit_bytes",
+        Kind.GAUGE,
+        (),
+        "Memory that Redis may take; 0 when there is no limit",
+        (),
+        lambda reading: samples.one(None if reading.memory is None else reading.memory.limit),
+    ),
+    Family(
         "remuda_roles_up",
         Kind.GAUGE,
         ("role",),

@@ -14,6 +14,7 @@ from remuda.keyspace.log_codes import LEVELS, LOG_CODES
 from remuda.keyspace.playwright import PLAYWRIGHT_TOTALS, PLAYWRIGHT_WAITS
 from remuda.playwright.model import BEYOND, WAIT_BUCKETS, Browser
 from remuda.playwright.view import STATUSES, WaitingView, WorkerView
+from remuda.store.memory import Memory
 
 METHODS = tuple(metrics.METRICS_HTTP_REQUESTS.parts["method"].split("|"))
 STATES = tuple(state for state in State if state is not State.TERMINATED)
@@ -56,6 +57,8 @@ class Reading:
     """The fields of each key that could be read; one that cannot be right is nan, and so not told of."""
     active: int | None = None
     terminated: int | None = None
+    memory: Memory | None = None
+    """What Redis takes."""
     orchestrators: Sequence[OrchestratorView] | None = None
     roles: Mapping[str, int] | None = None
     sessions: Mapping[State, int] | None = None

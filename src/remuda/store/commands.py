@@ -74,6 +74,9 @@ class Commands(ABC):
     def hgetall(self, key: HashName) -> Awaitable[dict[str, str]]:
         return self.send("HGETALL", key)
 
+    def hvals(self, key: HashName) -> Awaitable[list[str]]:
+        return self.send("HVALS", key)
+
     def hset(self, key: HashName, fields: Mapping[str, Value]) -> Awaitable[int]:
         return self.send("HSET", key, *_flatten(fields))
 

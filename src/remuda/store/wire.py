@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import hiredis
 
-from remuda.base.errors import Broken, RemudaError, StoreUnavailable
+from remuda.base.errors import Broken, RemudaError, StoreFull, StoreUnavailable
 from remuda.base.log import get_logger
 
 log = get_logger(__name__)
@@ -21,7 +21,7 @@ log = get_logger(__name__)
 Reply = asyncio.Future[Any]
 
 # What Redis says when the command is right but now is not the time.
-_PASSING = {"LOADING", "READONLY", "MASTERDOWN", "MISCONF", "OOM", "BUSY", "NOREPLICAS", "TRYAGAIN"}
+_PASSING = {"LOADING", "READONLY", "MASTERDOWN", "MISCONF", "BUSY", "NOREPLICAS", "TRYAGAIN"}
 _WORDS = {"MISCONF": "it cannot write to its disk; make room there, and it goes on by itself. "}
 _CONFIRMATIONS = ("subscribe", "unsubscribe")
 
@@ -45,6 +45,8 @@ def translate(error: hiredis.ReplyError) -> RemudaError:
     """Our error for an error reply of Redis."""
     text = str(error)
     code = text.partition(" ")[0]
+    if code == "OOM":
+        return StoreFull(f"Redis is full and refuses work: {text}")
     if code in _PASSING:
         return StoreUnavailable(f"Redis refuses work: {_WORDS.get(code, '')}{text}")
     return CommandRefused(text)

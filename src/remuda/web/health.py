@@ -9,6 +9,7 @@ from starlette.requests import Request
 from remuda.base.errors import StoreUnavailable, Unavailable
 from remuda.grid.view import OrchestratorView, live_managers, orchestrators
 from remuda.store import Store
+from remuda.store.memory import FULL, read_memory
 from remuda.web.herd import Herd
 
 # Probes are impatient: Kubernetes gives up after a second unless told otherwise.
@@ -54,8 +55,11 @@ async def why_unusable(store: Store, found: Sequence[OrchestratorView]) -> str:
     try:
         # A Redis that cannot write to its disk refuses this too, though it still answers what is read.
         await store.send("PING")
+        memory = await read_memory(store)
     except StoreUnavailable as error:
         return error.message
+    if memory.share >= FULL:
+        return f"Redis is full ({memory})"
     if any(each.in_service for each in found):
         return ""
     return next((each.obstacle for each in found if each.alive and each.obstacle), "")

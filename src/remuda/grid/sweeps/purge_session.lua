@@ -12,8 +12,9 @@
 -- KEYS[10] session:{session}:telemetry.creation
 -- KEYS[11] session:{session}:upstream
 -- KEYS[12] session:{session}:downstream
--- KEYS[13] sessions.active
--- KEYS[14] sessions.terminated
+-- KEYS[13] remuda:session:{session}:requested.short
+-- KEYS[14] sessions.active
+-- KEYS[15] sessions.terminated
 -- ARGV[1] session
 -- ARGV[2] terminatedAt by which it was judged; '' when it has no state at all
 -- ARGV[3] slots, template by orchestrator
@@ -38,7 +39,7 @@ if not terminated and (queued or pending or alive) then
 end
 -- Not DEL: a long log is freed in the background.
 redis.call('UNLINK', KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9],
-  KEYS[10], KEYS[11], KEYS[12])
-redis.call('SREM', KEYS[13], ARGV[1])
+  KEYS[10], KEYS[11], KEYS[12], KEYS[13])
 redis.call('SREM', KEYS[14], ARGV[1])
+redis.call('SREM', KEYS[15], ARGV[1])
 return 1

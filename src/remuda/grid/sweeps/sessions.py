@@ -18,6 +18,7 @@ from remuda.grid.sweeps.model import PATIENCE, Patience, Vitals, code_of_silence
 from remuda.keyspace import grid
 from remuda.keyspace.key import Name
 from remuda.store import Store, load_script
+from remuda.store.memory import NEARLY_FULL, Memory, read_memory
 
 log = get_logger(__name__)
 
@@ -86,6 +87,7 @@ class SessionSweeps:
         self._store = store
         self._sessions = Sessions(store)
         self._retention = retention
+        self._kept_for = retention
         self._per_run = per_run
         self._patience = Patience(patience)
         self._active = Scan(store, grid.SESSIONS_ACTIVE())
@@ -117,6 +119,7 @@ class SessionSweeps:
     async def purge_old(self) -> Counter[str]:
         """Purges sessions that ended longer ago than they are to be kept."""
         counts = Counter[str]()
+        self._adapt(await read_memory(self._store))
         # No index by time: looking at 5,000 sessions a run costs less than one more key to keep in step,
         # and a session that is purged some minutes late hurts nobody.
         async for batch in self._terminated.batches(limit=self._per_run):
@@ -126,9 +129,17 @@ class SessionSweeps:
             counts["sessions_purged"] += await work_on(old, lambda each: self._purge(*each))
         return counts
 
+    def _adapt(self, memory: Memory) -> None:
+        """Keeps history for a shorter time while memory is short: it must not keep new sessions out."""
+        if memory.share >= NEARLY_FULL:
+            self._kept_for /= 2
+            log.warning("history shortened", kept_for=round(self._kept_for), redis=str(memory))
+        elif memory.share < NEARLY_FULL / 2:
+            self._kept_for = min(self._retention, 2 * self._kept_for)
+
     def _is_old(self, session: SessionId, vitals: Vitals) -> bool:
         try:
-            return is_old(vitals, now=clock.now(), retention=self._retention)
+            return is_old(vitals, now=clock.now(), retention=self._kept_for)
         except ValueError as error:
             log.warning("session not swept", session=session, reason=str(error))
             return False

@@ -1,0 +1,63 @@
+"""Whether a request still fits into Redis. Refused before anything is written: a Redis that is full could not
+even take down how a session ends."""
+
+import asyncio
+
+from remuda.base.errors import RemudaError, StoreFull
+from remuda.base.log import get_logger
+from remuda.grid.omission import Requested
+from remuda.keyspace import grid
+from remuda.store import Store
+from remuda.store.memory import FULL, NEARLY_FULL, Memory, read_memory
+
+log = get_logger(__name__)
+
+LOOK_EVERY = 1.0
+
+
+class Admission:
+    """What a manager asks before it writes a session down. Run `run()` as a task of the owner's."""
+
+    def __init__(self, store: Store, *, waiting_bytes: int) -> None:
+        self._store = store
+        self._waiting_bytes = waiting_bytes
+        self._memory = Memory(0, 0)
+        self._since = 0
+        """Bytes that were admitted since the last look."""
+        self._has_warned = False
+
+    async def run(self) -> None:
+        """Looks at the memory of Redis for ever."""
+        while True:
+            try:
+                await self.look()
+            except RemudaError as error:
+                log.warning("memory of redis unknown", reason=error.message)
+            await asyncio.sleep(LOOK_EVERY)
+
+    async def look(self) -> None:
+        """Reads how much memory there is, and warns before it runs out."""
+        self._since = 0
+        self._memory = await read_memory(self._store)
+        is_short = self._memory.share >= NEARLY_FULL
+        if is_short and not self._has_warned:
+            log.warning("redis nearly full", used=self._memory.used, limit=self._memory.limit)
+        self._has_warned = is_short
+
+    async def admit(self, requested: Requested) -> None:
+        """Takes note of a request that is about to be written; StoreFull when it does not fit."""
+        size = len(requested.whole) + len(requested.short or b"")
+        limit = self._memory.limit
+        if limit and self._memory.used + self._since + size > FULL * limit:
+            raise StoreFull(
+                f"Redis is full ({self._memory}), so no session is created; see the option redis_megabytes"
+            )
+        if requested.short is not None:
+            waiting = sum(map(int, await self._store.hvals(grid.REQUESTS_LARGE())))
+            if waiting + len(requested.whole) > self._waiting_bytes:
+                raise StoreFull(
+                    f"Requests with large capabilities take {waiting / 1e6:.0f} of "
+                    f"{self._waiting_bytes / 1e6:.0f} MB while they wait for a browser, and this one takes "
+                    f"{len(requested.whole) / 1e6:.0f}; try again later, or see the option waiting_megabytes"
+                )
+        self._since += size
