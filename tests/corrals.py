@@ -17,6 +17,8 @@ from remuda.store import Store
 
 DEADLINE = 20.0
 USER_AGENT = "Playwright/1.62.0 (x64; debian 12) python/3.11"
+# By which a client's `connect` differs from its `connect_over_cdp`.
+OWN_PROTOCOL = {"x-playwright-proxy": ""}
 
 UPGRADE = {
     "Connection": "Upgrade",
@@ -24,6 +26,7 @@ UPGRADE = {
     "Sec-WebSocket-Version": "13",
     "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==",
     "User-Agent": USER_AGENT,
+    **OWN_PROTOCOL,
 }
 
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -129,7 +132,7 @@ class Door:
     ) -> aiohttp.ClientWebSocketResponse:
         """A client's WebSocket; aiohttp.WSServerHandshakeError when it is refused."""
         url = f"ws://127.0.0.1:{self.port}{path}"
-        given = {"User-Agent": USER_AGENT, **(headers or {})}
+        given = {"User-Agent": USER_AGENT, **OWN_PROTOCOL, **(headers or {})}
         async with asyncio.timeout(DEADLINE):
             socket: aiohttp.ClientWebSocketResponse = await self._session.ws_connect(
                 url, headers=given, **options

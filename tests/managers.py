@@ -47,9 +47,9 @@ class Client:
         self._url = f"http://{manager.address}/session"
         self._http = http
 
-    async def ask(self, body: Any = CHROME, *, method: str = "POST", **headers: str) -> Reply:
+    async def ask(self, body: Any = CHROME, *, method: str = "POST", rest: str = "", **headers: str) -> Reply:
         options: dict[str, Any] = {"data": body} if isinstance(body, bytes) else {"json": body}
-        async with self._http.request(method, self._url, headers=headers, **options) as response:
+        async with self._http.request(method, self._url + rest, headers=headers, **options) as response:
             assert response.content_type == "application/json"
             assert response.headers["Cache-Control"] == "no-cache"
             return Reply(response.status, (await response.json())["value"])

@@ -1,45 +1,26 @@
 """Stock Playwright clients take browsers from the front door, in every way that they know."""
 
-import os
-import subprocess
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 from playwright._impl._driver import compute_driver_executable
 from playwright.async_api import Playwright, async_playwright
 
-from herds import DEADLINE, Herd
+from herds import Herd
+from programs import NODE, output_of
 from readme import snippet_with
 from videos import needs_ffmpeg, probe
 
 # In one process, so that only one herd has to start a browser of each kind for them.
 pytestmark = pytest.mark.xdist_group("acceptance playwright")
 
-NODE = Path(__file__).parent / "node"
-# Generous: the first client of a browser waits for it to start, and the machine may be busy.
-PATIENCE = 2 * DEADLINE
-
 
 @pytest.fixture
 async def playwright() -> AsyncIterator[Playwright]:
     async with async_playwright() as playwright:
         yield playwright
-
-
-def output_of(command: Sequence[str | Path], **environ: str) -> str:
-    """What a client prints."""
-    ended = subprocess.run(
-        [str(word) for word in command],
-        env={**os.environ, **environ},
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    return ended.stdout
 
 
 def test_the_playwright_snippet_of_the_readme_works_as_it_stands(herd: Herd, tmp_path: Path) -> None:

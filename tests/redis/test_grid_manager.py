@@ -1,11 +1,13 @@
 """The manager over HTTP: every client gets an answer, at once and with the cause; every session ends."""
 
+import asyncio
 from typing import Any
 
 import pytest
 
 from grids import advertise, all_sessions, check_counters, check_slots, codes_of
 from managers import O1, Client, Reply, ended, has_logged, only_session, open_ranch, running
+from remuda.base.ids import SessionId, new_id
 from remuda.grid.model import State
 from remuda.grid.node.ending import Ending
 from remuda.grid.sessions import Sessions, session_bell
@@ -31,6 +33,23 @@ async def test_a_client_gets_its_session(store: Store, client: Client) -> None:
     assert await store.ttl_ms(grid.SESSION_HEARTBEAT_MANAGER(session)) <= 1000
     await check_counters(store)
     await check_slots(store, [O1])
+    assert await take_census(store) == []
+
+
+async def test_a_session_gets_the_id_that_its_gateway_asks_for_once(store: Store, client: Client) -> None:
+    ranch = await open_ranch(store, 1)
+    wanted = new_id()
+    asking = asyncio.create_task(client.ask(rest=f"/{wanted}"))
+    await ranch.bring(await ranch.take())
+    assert (await asking).value["sessionId"] == wanted
+
+    while_it_runs = await client.ask(rest=f"/{wanted}")
+    await ranch.end(SessionId(wanted))
+    afterwards = await client.ask(rest=f"/{wanted}")
+    nonsense = await client.ask(rest="/nonsense")
+
+    assert while_it_runs.error == afterwards.error == nonsense.error == "409 session not created"
+    assert await all_sessions(store) == [wanted]
     assert await take_census(store) == []
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from remuda.base.errors import SessionLost, UnknownCommand, UnknownMethod
 from remuda.base.ids import SessionId
-from remuda.gateway.routes import Kind, Route, find_route, is_webdriver
+from remuda.gateway.routes import Kind, Route, find_route, is_webdriver, speaks_cdp
 from remuda.storage.model import StorageId
 
 ID = SessionId("2f1c5a34-7d5e-4c41-9b53-0d8f3a1e6c77")
@@ -50,7 +50,19 @@ STORAGE = StorageId("9d3f0f36-52c8-4d3e-9a55-6e6fa9e3a001")
         ),
         *(
             ("GET", path, Route(Kind.CDP))
-            for path in ("/cdp", "/cdp?a", "/cdp/json/version/", "/cdp/json/version", "/json/version?a")
+            for path in (
+                *(
+                    "/cdp",
+                    "/cdp?a",
+                    "/cdp/",
+                    f"/cdp/{ID}",
+                    f"/cdp/{ID}?keep=60s",
+                    f"/cdp/{ID}/devtools/page/4C0F",
+                ),
+                *("/cdp/json/version/", "/cdp/json/version", "/cdp/json", f"/cdp/{ID}/json/list"),
+                *("/json/version?a", "/json/list", "/json/new?about:blank", "/json/protocol"),
+                *("/json/close/4C0F", "/json/activate/4C0F"),
+            )
         ),
         *(
             ("GET", path, Route(Kind.API))
@@ -58,9 +70,12 @@ STORAGE = StorageId("9d3f0f36-52c8-4d3e-9a55-6e6fa9e3a001")
                 "/",
                 "/playwrights",
                 "/jsonx",
-                "/json/list",
+                "/json/lists",
+                "/json/close",
                 "/cdps",
                 "/cdp/other",
+                f"/cdp/{ID}x",
+                f"/cdp/{ID}/other",
                 "/storage",
                 f"/storage/{STORAGE}",
                 f"/storage/{STORAGE.upper()}/{ID}/a.log",
@@ -117,6 +132,30 @@ def test_sessions_are_only_created_by_post(method: str, target: str) -> None:
 def test_a_websocket_at_the_root_is_playwrights(target: str) -> None:
     assert find_route("GET", target, is_upgrade=True) == Route(Kind.PLAYWRIGHT)
     assert find_route("GET", target) == Route(Kind.API)
+
+
+@pytest.mark.parametrize(
+    ("user_agent", "headers", "target", "expected"),
+    [
+        ("Puppeteer 25.16.0", [], "/", True),
+        ("Playwright/1.64.1 (x64; debian 12) node/24.22", ["sec-websocket-key"], "/", True),
+        ("Playwright/1.64.1 (x64; debian 12) node/24.22", ["x-playwright-browser"], "/", False),
+        ("Playwright/1.64.1 (x64; debian 12) python/3.11", ["x-playwright-proxy"], "/", False),
+        ("Playwright/1.64.1 (x64; debian 12) python/3.11", [], "/?browser=firefox", False),
+        ("Go-http-client/1.1", [], "/", False),
+        ("", [], "/", False),
+    ],
+)
+def test_a_client_at_the_root_is_known_by_what_it_sends(
+    user_agent: str, headers: list[str], target: str, expected: bool
+) -> None:
+    assert speaks_cdp(user_agent, headers, target) is expected
+
+
+def test_a_client_that_speaks_cdp_needs_no_path() -> None:
+    assert find_route("GET", "/", is_upgrade=True, is_cdp=True) == Route(Kind.CDP)
+    assert find_route("GET", "/", is_cdp=True) == Route(Kind.API)
+    assert find_route("GET", "/playwright", is_upgrade=True, is_cdp=True) == Route(Kind.PLAYWRIGHT)
 
 
 @pytest.mark.parametrize("target", ["/api/live", "/playwrights", "/chromium?a=b", "/wd/hub/status"])

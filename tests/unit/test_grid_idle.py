@@ -1,5 +1,7 @@
 """Idleness: what counts as a sign of life, and what does not."""
 
+import asyncio
+
 import pytest
 
 from remuda.base import clock
@@ -168,3 +170,49 @@ def test_a_session_that_is_tied_to_its_websocket_ends_with_it(time: Clock) -> No
     idleness.request_finished(socket, 101, 0, 0)
 
     assert ends == [time.time]
+
+
+def test_a_session_with_several_websockets_ends_with_the_last(time: Clock) -> None:
+    idleness, ends = Idleness(), list[float]()
+    first, second = request(upgrade=True), request(upgrade=True)
+    idleness.tie_to_websocket(lambda: ends.append(time.time))
+    idleness.request_started(first)
+    idleness.request_started(second)
+
+    idleness.request_finished(first, 101, 0, 0)
+    assert ends == []
+    idleness.request_finished(second, 101, 0, 0)
+
+    assert ends == [time.time]
+
+
+async def test_a_session_waits_for_its_client_to_come_back() -> None:
+    idleness, socket, over = Idleness(), request(upgrade=True), asyncio.Event()
+    idleness.tie_to_websocket(over.set, keep=0.05)
+    idleness.request_started(socket)
+    idleness.request_finished(socket, 101, 0, 0)
+    assert idleness.seconds() == 0
+
+    idleness.request_started(socket)
+    later: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    asyncio.get_running_loop().call_later(0.06, later.set_result, None)
+    await later
+    assert not over.is_set()
+    idleness.request_finished(socket, 101, 0, 0)
+
+    await asyncio.wait_for(over.wait(), 10)
+
+
+async def test_a_websocket_that_was_refused_does_not_keep_a_session() -> None:
+    idleness, socket, over = Idleness(), request(upgrade=True), asyncio.Event()
+    idleness.tie_to_websocket(over.set, keep=0.01)
+    idleness.request_started(socket)
+    idleness.request_finished(socket, 404, 0, 0)
+    assert idleness.seconds() > 0
+
+    idleness.request_started(socket)
+    idleness.request_finished(socket, 101, 0, 0)
+    idleness.request_started(socket)
+    idleness.request_finished(socket, 404, 0, 0)
+
+    await asyncio.wait_for(over.wait(), 10)

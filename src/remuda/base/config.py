@@ -69,6 +69,11 @@ class Config:
         10,
         "Seconds that a gateway which shuts down gives its clients; WebSockets then end with 1001.",
     )
+    cdp_reconnect: Annotated[int, msgspec.Meta(ge=0, le=86400)] = _option(
+        0,
+        "Seconds for which a browser at /cdp/<id> waits for its client to come back, once its last WebSocket "
+        "is closed; `?keep=60s` sets it for one.",
+    )
     orchestrator_drain: Count = _option(
         300,
         "Seconds that an orchestrator which shuts down gives its sessions to end, in a process of its own.",

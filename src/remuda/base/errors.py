@@ -8,6 +8,7 @@
     │   ├── UpgradeRequired
     │   ├── Forbidden
     │   │   └── InternalPort
+    │   ├── SessionExists
     │   ├── VersionNotOffered
     │   ├── BrowserNotOffered
     │   └── Misconfigured     the operator's input is wrong
@@ -24,6 +25,7 @@
     │       └── DriverTimeout
     ├── Lost                  the thing is gone: give it up
     │   ├── SessionLost
+    │   │   └── SessionUnknown
     │   └── LeaseLost
     └── Broken                our bug
 
@@ -108,6 +110,13 @@ class Forbidden(Refused):
 
 class InternalPort(Forbidden):
     """This port is internal: it answers only processes of its own herd. Clients use the front door."""
+
+
+class SessionExists(Refused):
+    """There is, or was, a session with this id."""
+
+    status = 409
+    webdriver = "session not created"
 
 
 class VersionNotOffered(Refused):
@@ -202,6 +211,10 @@ class SessionLost(Lost):
     """There is no such session."""
 
     webdriver = "invalid session id"
+
+
+class SessionUnknown(SessionLost):
+    """There is no session with this id, and nothing is known of one."""
 
 
 class LeaseLost(Lost):

@@ -1,21 +1,48 @@
-"""`connect_over_cdp`: a Chromium of one's own, for as long as the WebSocket is open.
+"""The DevTools door: a Chromium of one's own, for as long as a WebSocket to it is open.
 
-Each connection gets a session of the grid, so that no client sees the pages of another; over one browser that
-all share, as Chromium offers it, they would. The session ends with its WebSocket: its node sees to
-that, even if this gateway is killed.
+Each client gets a session of the grid, so that none sees the pages of another; over one browser that all
+share, as Chromium offers it, they would. The session ends with its last WebSocket: its node sees to that,
+even if this gateway is killed.
+
+| path | what |
+|---|---|
+| WebSocket `/cdp`, and `/` for clients that speak CDP | a browser that nobody else finds |
+| WebSocket `/cdp/<id>` | the browser of session `<id>`; it is created when `<id>` is a UUID not used before |
+| `/cdp/<id>/json/...`, WebSocket `/cdp/<id>/devtools/...` | what Chromium has there, of that browser |
+| `/json/...`, `/cdp/json/...` | the same with a fresh id: the client has no browser yet that could be meant |
+
+An HTTP request says nothing of who sent it, so a browser can only be a client's by its name. Questions
+therefore start no browser: `/json/version` and `/json/list` make a name up and answer with it, and the
+WebSocket that is opened there starts the browser. Something that polls them costs nothing.
 """
 
 import asyncio
+import re
 from typing import Any
+from urllib.parse import parse_qs
+from uuid import UUID
 
 import msgspec
 
-from remuda.base.errors import RemudaError, Unavailable, UpgradeRequired, UpstreamUnavailable
-from remuda.base.ids import SessionId
+from remuda import __version__
+from remuda.base import clock
+from remuda.base.errors import (
+    InvalidArgument,
+    Lost,
+    RemudaError,
+    SessionUnknown,
+    Unavailable,
+    UnknownCommand,
+    UnknownMethod,
+    UpgradeRequired,
+    UpstreamUnavailable,
+)
+from remuda.base.ids import UUID_PATTERN, SessionId, new_id
 from remuda.base.log import get_logger
 from remuda.fleet.relay import Address, Answer, Dial, Forward, Plan, Request, ask
 from remuda.fleet.secret import HerdSecret
-from remuda.gateway.directory import Directory
+from remuda.gateway.directory import BrowserDirectory
+from remuda.grid.options import read_keep
 
 log = get_logger(__name__)
 
@@ -23,70 +50,109 @@ PATH = "/cdp"
 # A manager answers by itself when its time-outs are up; this is for one that hangs.
 CREATE_TIMEOUT = 24 * 3600.0
 HANDSHAKE_TIMEOUT = 15.0
+ASK_TIMEOUT = 15.0
 DELETE_TIMEOUT = 60.0
 # For the case that nobody ever opens the WebSocket.
 IDLE_TIMEOUT = 30
+# The description of the protocol changes with the browser's version only.
+PROTOCOL_KEPT = 3600.0
+MAX_OPENED = 1000
 
-_WANTED = msgspec.json.encode(
-    {
-        "capabilities": {
-            "alwaysMatch": {"remuda:options": {"endsWithWebSocket": True, "idleTimeout": IDLE_TIMEOUT}},
-            "firstMatch": [{"browserName": "chrome"}, {"browserName": "chrome-headless-shell"}],
-        }
-    }
-)
+_path = re.compile(rf"(?:{PATH}(?:/({UUID_PATTERN}))?)?(/json|/devtools)?((?:/[^/]*)*)").fullmatch
+_target = re.compile(r"/json/(?:close|activate)/([0-9A-F]{32})").fullmatch
 
 
 class Cdp:
-    """Serves `/cdp`."""
+    """Serves what `routes` calls CDP."""
 
-    def __init__(self, directory: Directory, secret: HerdSecret) -> None:
-        self._directory = directory
+    def __init__(self, directory: BrowserDirectory, secret: HerdSecret, *, keep: float = 0.0) -> None:
+        self.directory = directory
         self._secret = secret
+        self._keep = keep
         self._deletions: set[asyncio.Task[None]] = set()
+        # Pages that `/json/new` opened for clients who named no browser.
+        self._opened: dict[str, SessionId] = {}
+        self._protocol = b""
+        self._protocol_until = 0.0
+        self._reading_protocol = asyncio.Lock()
 
     async def route(self, request: Request) -> Plan:
-        """The way to a browser that is made for this request."""
-        path = request.target.partition("?")[0].rstrip("/")
-        if path.endswith("/json/version"):
-            return _tell_where(request)
+        """The way to a browser that is the client's, or what is said of it."""
+        path, _, query = request.target.partition("?")
+        match = _path(path.rstrip("/"))
+        if match is None:
+            raise UnknownCommand(f"There is nothing at {path[:100]}.")
+        named, room, rest = match.groups()
+        session = SessionId(named or "")
+        if room == "/json":
+            return await self._tell(request, session, f"{room}{rest or '/list'}")
+        if room is None and rest:
+            raise UnknownCommand(f"There is nothing at {path[:100]}.")
         if not request.is_upgrade:
             raise UpgradeRequired(f"{path} is for connect_over_cdp: connect to ws://{_host(request)}{PATH}.")
-        session = await self._create(request)
+        return await self._open(request, session, f"{room or ''}{rest}", _read_keep(query))
+
+    # Browsers
+
+    async def _open(self, request: Request, named: SessionId, rest: str, keep: float | None) -> Plan:
+        """The WebSocket of a session, which is created if there is none."""
+        if not named and (keep or rest):
+            raise InvalidArgument(
+                f"To come back to a browser, name it: ws://{_host(request)}{PATH}/<UUID>?keep=60s. "
+                "GET /json/version gives a new name."
+            )
+        session = named or SessionId(new_id())
+        is_new = False
         try:
-            node = self._directory.find_node(session)
-            address = node if isinstance(node, Address) else await node
+            address = await self._find(session) if named else None
+        except SessionUnknown:
+            address = None
+        if address is None:
+            is_new = True
+            await self._create(request, session, keep=(self._keep if keep is None else keep) if named else 0)
+        try:
+            address = address or await self._find(session)
         except BaseException:
             self.delete_soon(session)
             raise
-        path = f"/session/{session}/se/cdp"
+        # The page that `/json/list` promised before there was a browser is its first.
+        if rest == f"/devtools/page/{_target_of(session)}":
+            rest = "/devtools/page"
+        path = f"/session/{session}/se/cdp{rest}"
         forward = Forward(address, path, host=str(address), credential=self._secret.line)
-        return Dial(forward, _Call(self, session), HANDSHAKE_TIMEOUT)
+        call = _Call(self, session, is_new=is_new, is_named=bool(named))
+        return Dial(forward, call, HANDSHAKE_TIMEOUT)
 
-    async def _create(self, request: Request) -> SessionId:
+    async def _find(self, session: SessionId) -> Address:
+        node = self.directory.find_node(session)
+        return node if isinstance(node, Address) else await node
+
+    async def _create(self, request: Request, session: SessionId, *, keep: float) -> None:
+        if UUID(session).version != 4:
+            raise InvalidArgument(f"{session} is not a random UUID (version 4), so others could guess it.")
+        options = {"endsWithWebSocket": True, "idleTimeout": IDLE_TIMEOUT, "keep": keep}
+        wanted = {
+            "alwaysMatch": {"remuda:options": options},
+            "firstMatch": [{"browserName": "chrome"}, {"browserName": "chrome-headless-shell"}],
+        }
         headers = {"X-Forwarded-For": request.client, "User-Agent": request.header("user-agent") or ""}
-        status, body = await self._ask_manager(headers)
-        value = _value(body)
-        if status != 200:
-            raise Unavailable(value.get("message") or f"The manager answered {status}.")
-        return SessionId(value["sessionId"])
-
-    async def _ask_manager(self, headers: dict[str, str]) -> tuple[int, bytes]:
-        found = self._directory.find_manager()
+        found = self.directory.find_manager()
         manager = found if isinstance(found, Address) else await found
         try:
-            return await ask(
+            status, body = await ask(
                 manager,
                 "POST",
-                "/session",
-                _WANTED,
+                f"/session/{session}",
+                msgspec.json.encode({"capabilities": wanted}),
                 credential=self._secret.line,
                 headers=headers,
                 timeout=CREATE_TIMEOUT,
             )
         except UpstreamUnavailable:
-            self._directory.forget(manager)
+            self.directory.forget(manager)
             raise
+        if status != 200:
+            raise Unavailable(_message(body) or f"The manager answered {status}.")
 
     def delete_soon(self, session: SessionId) -> None:
         """Ends a session, apart from the request, which may be over."""
@@ -96,52 +162,159 @@ class Cdp:
 
     async def _delete(self, session: SessionId) -> None:
         try:
-            node = self._directory.find_node(session)
-            address = node if isinstance(node, Address) else await node
-            path = f"/session/{session}"
+            address, path = await self._find(session), f"/session/{session}"
             await ask(address, "DELETE", path, credential=self._secret.line, timeout=DELETE_TIMEOUT)
         except RemudaError as error:
             log.debug("session ended before", session=session, reason=error.message)
+
+    # What is said of them
+
+    async def _tell(self, request: Request, named: SessionId, asked: str) -> Plan:
+        target = _target(asked)
+        if not named and target is not None:
+            # The page of a list that was made up here names its browser.
+            named = self._opened.get(target[1]) or SessionId(str(UUID(target[1])))
+        if not named and asked == "/json/new":
+            return await self._open_page(request)
+        try:
+            address = await self._find(named) if named else None
+        except SessionUnknown:
+            if target is not None:
+                raise Lost(f"No such target id: {target[1]}") from None
+            address = None
+        if address is None:
+            return await self._make_up(request, named or SessionId(new_id()), asked)
+        if target is not None and target[1] == _target_of(named):
+            pages = [each["id"] for each in await self._ask(named, "/json/list") if each["type"] == "page"]
+            asked = f"{asked.rpartition('/')[0]}/{next(iter(pages), target[1])}"
+        query = request.target.partition("?")[2]
+        way = f"/session/{named}/se/cdp{asked}" + (f"?{query}" if query else "")
+        headers = [("X-Forwarded-Host", _host(request))]
+        return Forward(address, way, headers, credential=self._secret.line)
+
+    async def _open_page(self, request: Request) -> Answer:
+        """A page in a new browser, which ends soon unless its WebSocket is opened."""
+        if request.method != "PUT":
+            raise UnknownMethod(f"/json/new takes PUT, not {request.method}.")
+        session = SessionId(new_id())
+        await self._create(request, session, keep=self._keep)
+        query = request.target.partition("?")[2]
+        way = f"/json/new?{query}" if query else "/json/new"
+        told = await self._ask(session, way, method="PUT", host=_host(request))
+        self._opened[str(told["id"])] = session
+        if len(self._opened) > MAX_OPENED:
+            self._opened.pop(next(iter(self._opened)))
+        return Answer(200, msgspec.json.encode(told))
+
+    async def _ask(self, session: SessionId, way: str, *, method: str = "GET", host: str = "") -> Any:
+        path = f"/session/{session}/se/cdp{way}"
+        status, body = await ask(
+            await self._find(session),
+            method,
+            path,
+            credential=self._secret.line,
+            headers={"X-Forwarded-Host": host},
+            timeout=ASK_TIMEOUT,
+        )
+        if status != 200:
+            raise UpstreamUnavailable(f"The browser of session {session} answered {status} to {way[:100]}")
+        return msgspec.json.decode(body)
+
+    async def _read_protocol(self, request: Request) -> bytes:
+        """The description of the protocol, from a browser that runs or one that is started for this: at most
+        one an hour, however many ask."""
+        async with self._reading_protocol:
+            if not self._protocol or clock.monotonic() > self._protocol_until:
+                session = await self.directory.find_chromium()
+                own = None if session else SessionId(new_id())
+                if own is not None:
+                    await self._create(request, own, keep=0)
+                try:
+                    told = await self._ask(session or own or SessionId(""), "/json/protocol")
+                finally:
+                    if own is not None:
+                        self.delete_soon(own)
+                self._protocol = msgspec.json.encode(told)
+                self._protocol_until = clock.monotonic() + PROTOCOL_KEPT
+            return self._protocol
+
+    async def _make_up(self, request: Request, session: SessionId, asked: str) -> Answer:
+        """What Chromium would say of a browser that is started when its WebSocket is opened."""
+        scheme = "wss" if request.header("x-forwarded-proto") == "https" else "ws"
+        query = request.target.partition("?")[2]
+        keep = _read_keep(query)
+        url = f"{scheme}://{_host(request)}{PATH}/{session}"
+        end = "" if keep is None else f"?keep={keep:g}"
+        if asked == "/json/protocol":
+            return Answer(200, await self._read_protocol(request))
+        if asked == "/json/version":
+            found: Any = {
+                "Browser": f"Remuda/{__version__}",
+                "Protocol-Version": "1.3",
+                "webSocketDebuggerUrl": url + end,
+            }
+        elif asked == "/json/list":
+            found = [
+                {
+                    "description": "",
+                    "id": _target_of(session),
+                    "title": "about:blank",
+                    "type": "page",
+                    "url": "about:blank",
+                    "webSocketDebuggerUrl": f"{url}/devtools/page/{_target_of(session)}{end}",
+                }
+            ]
+        else:
+            raise UnknownCommand(f"There is nothing at {asked[:100]}.")
+        return Answer(200, msgspec.json.encode(found))
 
 
 class _Call:
     """One client's WebSocket to its browser."""
 
-    def __init__(self, cdp: Cdp, session: SessionId) -> None:
+    def __init__(self, cdp: Cdp, session: SessionId, *, is_new: bool, is_named: bool) -> None:
         self._cdp = cdp
         self._session = session
+        self._is_new = is_new
+        self._is_named = is_named
+        self._is_taken = False
 
     def is_answer(self, status: int) -> bool:
-        return False
+        # A page that the browser does not have.
+        return status == Lost.status
 
     def taken(self) -> None:
-        """The session is its client's from its creation on."""
+        self._is_taken = True
 
     async def refused(self, reason: str) -> Dial | Answer:
+        # One that has ended says so, with when and why.
+        await self._cdp.directory.look_again(self._session)
         raise UpstreamUnavailable(f"The browser of session {self._session} does not answer: {reason}")
 
     def ended(self) -> None:
-        # The node ends it too, but not before the last client's WebSocket has really closed.
-        self._cdp.delete_soon(self._session)
+        # The node ends it too, but not before the last client's WebSocket has really closed. To one that has
+        # a name its client may come back.
+        if not self._is_named or (self._is_new and not self._is_taken):
+            self._cdp.delete_soon(self._session)
 
 
-def _tell_where(request: Request) -> Answer:
-    """What Chromium answers at this path, as far as clients look at it."""
-    scheme = "wss" if request.header("x-forwarded-proto") == "https" else "ws"
-    found = {
-        "Browser": "Remuda",
-        "Protocol-Version": "1.3",
-        "webSocketDebuggerUrl": f"{scheme}://{_host(request)}{PATH}",
-    }
-    return Answer(200, msgspec.json.encode(found))
+def _target_of(session: SessionId) -> str:
+    """What the first page of a browser is called before there is one, in the form of Chromium's ids."""
+    return UUID(session).hex.upper()
+
+
+def _read_keep(query: str) -> float | None:
+    given = parse_qs(query).get("keep")
+    return read_keep(given[-1], "'keep' in the URL") if given else None
 
 
 def _host(request: Request) -> str:
     return request.header("x-forwarded-host") or request.header("host") or ""
 
 
-def _value(body: bytes) -> dict[str, Any]:
+def _message(body: bytes) -> str:
     try:
-        return msgspec.json.decode(body, type=dict[str, dict[str, Any]])["value"]
+        told = msgspec.json.decode(body, type=dict[str, dict[str, Any]])["value"]
     except (msgspec.DecodeError, KeyError) as error:
         raise UpstreamUnavailable("The manager's answer makes no sense.") from error
+    return str(told.get("message") or "")

@@ -24,3 +24,13 @@ class Directory(Protocol):
 
     def forget(self, address: Address) -> None:
         """Nobody listens at this address any more: look up again."""
+
+
+class BrowserDirectory(Directory, Protocol):
+    """Finds browsers, too."""
+
+    async def find_chromium(self) -> SessionId | None:
+        """A session whose browser has DevTools, if any runs."""
+
+    async def look_again(self, session: SessionId) -> Address:
+        """Where the session's node is, whatever is remembered."""

@@ -9,7 +9,7 @@ from remuda.gateway.directory import Directory
 from remuda.gateway.faces import render_error
 from remuda.gateway.journal import Journal
 from remuda.gateway.origin import OriginRule, check_content_type
-from remuda.gateway.routes import Kind, Route, find_route, is_for_any_page, takes_any_text
+from remuda.gateway.routes import Kind, Route, find_route, is_for_any_page, speaks_cdp, takes_any_text
 
 # Who opens a WebSocket here has a browser to himself.
 _BROWSERS = frozenset((Kind.PLAYWRIGHT, Kind.CDP))
@@ -75,7 +75,10 @@ class Door:
         return self._directory.find_manager() if route.kind is Kind.MANAGER else self._directory.find_api()
 
     def _judge(self, request: Request) -> Route:
-        route = find_route(request.method, request.target, is_upgrade=request.is_upgrade)
+        is_cdp = request.is_upgrade and speaks_cdp(
+            request.header("user-agent") or "", request.head.fields.names(), request.target
+        )
+        route = find_route(request.method, request.target, is_upgrade=request.is_upgrade, is_cdp=is_cdp)
         if not is_for_any_page(request.method, request.target):
             self._origins.check(request, is_page=route.kind is Kind.API)
         if not takes_any_text(request.target):

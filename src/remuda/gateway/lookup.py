@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 from remuda.base import clock
-from remuda.base.errors import Lost, SessionLost, Unavailable, UpstreamUnavailable
+from remuda.base.errors import Lost, SessionLost, SessionUnknown, Unavailable, UpstreamUnavailable
 from remuda.base.ids import SessionId
 from remuda.fleet.relay import Address
 from remuda.fleet.role import running_roles
@@ -28,6 +28,8 @@ AVOID_FOR = 30.0
 WAIT_FOR = 15.0
 LOOK_EVERY = 0.1
 MAX_SESSIONS = 20_000
+# Sessions that are looked at for one with DevTools.
+MAX_ASKED = 20
 
 
 class RedisDirectory:
@@ -89,6 +91,19 @@ class RedisDirectory:
     def find_storage(self, storage: StorageId) -> Address | Awaitable[Address]:
         return self._storages.get(storage) or self._look_for(storage)
 
+    async def look_again(self, session: SessionId) -> Address:
+        self._nodes.pop(session, None)
+        return await self._look_up(session)
+
+    async def find_chromium(self) -> SessionId | None:
+        for each in await self._store.send("SRANDMEMBER", grid.SESSIONS_ACTIVE(), MAX_ASKED):
+            session = SessionId(each)
+            status = self._store.hgetall(grid.SESSION_STATUS(session))
+            actual = self._store.hget(grid.SESSION_CAPABILITIES(session), "actual")
+            if "goog:chromeOptions" in (await actual or "") and state_of(await status) is State.ALIVE:
+                return session
+        return None
+
     def forget(self, address: Address) -> None:
         self._avoided[address] = clock.monotonic() + AVOID_FOR
         for known in (self._managers, self._apis):
@@ -144,7 +159,7 @@ class RedisDirectory:
     async def _lost(self, session: SessionId, stamps: dict[str, str]) -> SessionLost:
         """The error for a session that is not there, with when and why it ended."""
         if not stamps:
-            return SessionLost(f"There is no session {session}")
+            return SessionUnknown(f"There is no session {session}")
         if state_of(stamps) is not State.TERMINATED:
             return SessionLost(f"Session {session} is still being created")
         code, meta = await Sessions(self._store).last_words(session) or ("", {})

@@ -41,7 +41,7 @@ class Gateway(Role):
         origins = [origin.strip() for origin in config.allow_origins.split(",") if origin.strip()]
         rule = OriginRule(origins, is_bound_to_loopback=is_loopback(config.host))
         self._secret = HerdSecret(store)
-        self._cdp = Cdp(self._directory, self._secret)
+        self._cdp = Cdp(self._directory, self._secret, keep=config.cdp_reconnect)
         self._playwright = Proxy(store, config)
         rooms: dict[Kind, Router] = {Kind.CDP: self._cdp.route, Kind.PLAYWRIGHT: self._playwright.route}
         self._door = Door(self._directory, rooms=rooms, origins=rule, secret=self._secret)

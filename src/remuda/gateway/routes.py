@@ -1,6 +1,7 @@
 """Which kind of process serves which path of the front door. Pure; the directory knows where they are."""
 
 import re
+from collections.abc import Iterable
 from enum import Enum
 from typing import NamedTuple
 
@@ -17,8 +18,12 @@ _clipboard = re.compile(
     rf"(/clipboard/{UUID_PATTERN}|({HUB})?/session/{UUID_PATTERN}/aerokube/clipboard)(?![^/?])"
 ).match
 _storage = re.compile(rf"/storage/({UUID_PATTERN})/").match
-# `/json` and `/json/version` are where clients that were given an http:// URL ask for the WebSocket.
-_cdp = re.compile(r"/(cdp|(cdp/)?json/version/?)(?![^?])").match
+# Chromium has the list at `/json` too, but there Playwright's clients that were given an http:// URL ask for
+# their WebSocket.
+_cdp = re.compile(
+    rf"(/cdp(/{UUID_PATTERN})?(/json(/[^?]*)?|/devtools/[^?]*)?/?"
+    r"|/json/(version|list|new|protocol|(close|activate)/[^?]*)/?)(?![^?])"
+).match
 _playwright = re.compile(r"/(playwright(?![^/?])|json/?(?![^?]))").match
 
 
@@ -48,7 +53,19 @@ _PLAYWRIGHT = Route(Kind.PLAYWRIGHT)
 _CDP = Route(Kind.CDP)
 
 
-def find_route(method: str, target: str, *, is_upgrade: bool = False) -> Route:
+def speaks_cdp(user_agent: str, headers: Iterable[str], target: str) -> bool:
+    """Whether a client at `/` wants DevTools: Puppeteer, or Playwright's connect_over_cdp.
+
+    Playwright's own protocol is what others get there. Its clients have the same User-Agent either way, but
+    for that protocol they send headers of their own.
+    """
+    if "browser=" in target.partition("?")[2]:
+        return False
+    is_own = any(name.startswith("x-playwright-") for name in headers)
+    return user_agent.startswith("Puppeteer") or (user_agent.startswith("Playwright/") and not is_own)
+
+
+def find_route(method: str, target: str, *, is_upgrade: bool = False, is_cdp: bool = False) -> Route:
     """The route of a request; raises SessionLost, UnknownCommand or UnknownMethod where there is none."""
     # First, and in one match: commands to a session are nearly all there is.
     command = _command(target)
@@ -58,7 +75,11 @@ def find_route(method: str, target: str, *, is_upgrade: bool = False) -> Route:
     webdriver = _webdriver(target)
     path = target.partition("?")[0]
     if webdriver is None:
-        return _find_other(target, path, is_upgrade=is_upgrade)
+        return (
+            _CDP
+            if is_upgrade and is_cdp and path == "/"
+            else _find_other(target, path, is_upgrade=is_upgrade)
+        )
     if not is_session_root(path):
         raise SessionLost(f"There is no session {path.split('/session/')[1].partition('/')[0]!r}.")
     if method != "POST":

@@ -14,11 +14,12 @@ from typing import Any
 from remuda.base import clock
 from remuda.base.errors import (
     RemudaError,
+    SessionExists,
     StoreUnavailable,
     Unavailable,
     UnknownMethod,
 )
-from remuda.base.ids import ManagerId, SessionId, new_id
+from remuda.base.ids import ManagerId, SessionId, is_uuid, new_id
 from remuda.base.log import get_logger
 from remuda.fleet.bell import wait_for
 from remuda.fleet.drain import Drain
@@ -38,7 +39,7 @@ from remuda.grid.options import labels_of
 from remuda.grid.queue import Queue, line_of
 from remuda.grid.sessions import Sessions, manager_beat, session_bell
 from remuda.grid.timeouts import timeouts
-from remuda.grid.wire import answer_error, answer_value, read_json
+from remuda.grid.wire import SESSION, answer_error, answer_value, read_json
 from remuda.keyspace import grid
 from remuda.keyspace.log_codes import BY_CODE
 from remuda.store import Store
@@ -187,7 +188,7 @@ class Manager(Role):
             requested = encode() if len(body) <= LARGE else await asyncio.to_thread(encode)
             await self._admission.admit(requested)
             limits = await self._timeouts.read()
-            session = SessionId(new_id())
+            session = await self._new_session(request)
             span.set({"remuda.session.id": session})
             began = clock.monotonic()
             write_down = partial(
@@ -223,6 +224,16 @@ class Manager(Role):
             self._created.add(session)
             seen = for_client(actual, session=session, front_door=_front_door(request))
             return answer_value({"sessionId": session, "capabilities": seen})
+
+    async def _new_session(self, request: Request) -> SessionId:
+        """A new session's id: the one in the path, which only a gateway can ask for, or a fresh one."""
+        named = request.target.partition("?")[0].removeprefix(SESSION).strip("/")
+        if not named:
+            return SessionId(new_id())
+        session = SessionId(named)
+        if not is_uuid(named) or not await self._sessions.reserve(session):
+            raise SessionExists(f"There is, or was, a session {named[:50]!r}")
+        return session
 
     @asynccontextmanager
     async def _step(self, code: str) -> AsyncIterator[None]:

@@ -70,7 +70,9 @@ class Options:
     idle: float | None = None
     downloads: bool = False
     ends_with_websocket: bool = False
-    """Whether the session is there for one WebSocket only, and ends with it."""
+    """Whether the session is there for its WebSockets only, and ends with the last of them."""
+    keep: float = 0.0
+    """For how long after that its client may come back."""
     video: VideoWish = VideoWish()
 
 
@@ -86,11 +88,13 @@ def read_options(wanted: Capabilities) -> Options:
         if given.get(dialect.idle) is not None:
             idle = read_idle(given[dialect.idle], f"{dialect.idle!r} in {where}")
     check_count(labels)
+    own = wanted.get("remuda:options", {})
     return Options(
         labels,
         idle,
         downloads=wants_downloads(wanted),
-        ends_with_websocket=wanted.get("remuda:options", {}).get("endsWithWebSocket") is True,
+        ends_with_websocket=own.get("endsWithWebSocket") is True,
+        keep=read_keep(own.get("keep", 0), "'keep' in remuda:options"),
         video=read_video(wanted),
     )
 
@@ -196,6 +200,17 @@ def read_idle(value: Any, where: str) -> float:
         raise InvalidArgument(
             f"{where} is {str(value)[:50]!r}; it must be seconds or a duration such as '5m' or '1h30m', "
             f"from {MIN_IDLE:g} s to {MAX_IDLE / 3600:g} h"
+        )
+    return seconds
+
+
+def read_keep(value: Any, where: str) -> float:
+    """For how many seconds a session waits for its client to come back, from the same words."""
+    seconds = _seconds(value)
+    if seconds is None or not 0 <= seconds <= MAX_IDLE:
+        raise InvalidArgument(
+            f"{where} is {str(value)[:50]!r}; it must be seconds or a duration such as '60s' or '5m', "
+            f"at most {MAX_IDLE / 3600:g} h"
         )
     return seconds
 

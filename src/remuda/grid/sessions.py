@@ -128,6 +128,11 @@ class Sessions:
             transaction.sadd(grid.SESSIONS_ACTIVE(), session)
             transaction.hincrby(metrics.METRICS_SESSIONS_TOTAL(), State.QUEUED)
 
+    async def reserve(self, session: SessionId) -> bool:
+        """Takes an id that was not chosen here; False if there is, or was, a session of that name."""
+        stamp = State.QUEUED.stamp
+        return bool(await self._store.hsetnx(grid.SESSION_STATUS(session), stamp, clock.rfc3339()))
+
     async def move(
         self,
         session: SessionId,

@@ -7,6 +7,7 @@ import msgspec
 from remuda.base.errors import InvalidArgument, RemudaError
 from remuda.fleet.relay import Answer
 
+SESSION = "/session"
 HUB = "/wd/hub"
 """What Selenium 3 clients and many tools still put in front of every path."""
 

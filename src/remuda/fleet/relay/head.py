@@ -96,6 +96,10 @@ class Fields:
             self._values[name] = None if value is None else value.decode("latin-1")
             return self._values[name]
 
+    def names(self) -> list[str]:
+        """The names of all headers, in lower case."""
+        return [line.partition(b":")[0].decode("latin-1") for line in self.lower.split(b"\r\n") if line]
+
     def _find_length(self, *, default: int, error: type[Exception]) -> int:
         coding = self.find(b"transfer-encoding")
         count = self.find(b"content-length")

@@ -26,6 +26,7 @@ from remuda.grid.wire import HEADERS, answer_error, answer_value, read_json
 
 LAST_ANSWERS = 1.0
 AEROKUBE = "/aerokube/"
+CDP = "/se/cdp"
 
 
 class Commands:
@@ -50,7 +51,7 @@ class Commands:
         self._outer, self._inner = f"/session/{session}", f"/session/{driver_session}"
         self._driver = driver
         self._fate = fate
-        self._devtools = DevToolsWays(driver, devtools)
+        self._devtools = DevToolsWays(driver, devtools, session)
         self._clipboard = Clipboard(self._devtools).plans()
         self._files = files
         self._labelling = labelling
@@ -100,6 +101,8 @@ class Commands:
             return self._files.fetch(path.removeprefix(ONE_FILE))
         if path.startswith(AEROKUBE):
             return self._route_aerokube(request, path)
+        if path.startswith(CDP + "/"):
+            return self._devtools.serve(request, path.removeprefix(CDP))
         if request.is_upgrade:
             return self._route_websocket(path)
         address = self._driver.address
@@ -107,7 +110,7 @@ class Commands:
         return Forward(address, self._inner + command, host=str(address), unchunk=MAX_BODY)
 
     def _route_websocket(self, path: str) -> Plan | Awaitable[Plan]:
-        if path == "/se/cdp":
+        if path == CDP:
             return self._devtools.to_browser()
         # The path of the specification, and Selenium Grid's name for it.
         if path not in ("", "/se/bidi"):

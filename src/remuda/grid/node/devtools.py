@@ -1,6 +1,7 @@
 """The ways to a Chromium's DevTools: to the browser, to a page of it, and to what it says of itself.
 
-Their paths have secrets in them that only the browser tells.
+Their paths have secrets in them that only the browser tells. What it says of itself is told with URLs of
+the front door, in place of its own address.
 """
 
 from typing import Any
@@ -8,8 +9,16 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from remuda.base.errors import DriverUnavailable, InvalidArgument, Lost, UnknownCommand
-from remuda.fleet.relay import Address, Forward
+from remuda.base.errors import (
+    DriverUnavailable,
+    InvalidArgument,
+    Lost,
+    UnknownCommand,
+    UnknownMethod,
+    UpgradeRequired,
+)
+from remuda.base.ids import SessionId
+from remuda.fleet.relay import Address, Answer, Forward, Plan, Request
 from remuda.grid.node.driver import Driver
 
 TIMEOUT = 10.0
@@ -18,9 +27,10 @@ TIMEOUT = 10.0
 class DevToolsWays:
     """Finds the ways to the DevTools of one session's browser; UnknownCommand if it has none."""
 
-    def __init__(self, driver: Driver, address: Address | None) -> None:
+    def __init__(self, driver: Driver, address: Address | None, session: SessionId) -> None:
         self._driver = driver
         self._address = address
+        self._session = session
 
     async def to_browser(self) -> Forward:
         """To the browser itself, which knows all pages."""
@@ -29,10 +39,11 @@ class DevToolsWays:
 
     async def to_page(self, target: str = "") -> Forward:
         """To the page with this id, or to the first one that there is."""
-        pages = [each["id"] for each in await self._ask("/json/list") if each["type"] == "page"]
-        if not pages or (target and target not in pages):
+        # Chromium has workers and frames under the same path.
+        found = [each["id"] for each in await self._ask("/json/list") if target or each["type"] == "page"]
+        if not found or (target and target not in found):
             raise Lost(f"The browser has no page {target[:100]!r}" if target else "The browser has no page")
-        return self._forward(f"/devtools/page/{target or pages[0]}")
+        return self._forward(f"/devtools/page/{target or found[0]}")
 
     def to_protocol(self) -> Forward:
         """To the description of the protocol, which is JSON and no WebSocket."""
@@ -48,6 +59,54 @@ class DevToolsWays:
         if not is_upgrade:
             raise InvalidArgument("DevTools are spoken to by WebSocket")
         return await (self.to_page(target) if kind == "page" else self.to_browser())
+
+    async def serve(self, request: Request, path: str) -> Plan:
+        """What Chromium has under this path, which begins behind `/se/cdp`: `/json/...`, `/devtools/...`."""
+        kind, _, rest = path.strip("/").partition("/")
+        if kind == "devtools":
+            if not request.is_upgrade:
+                raise UpgradeRequired("DevTools are spoken to by WebSocket.")
+            what, _, target = rest.partition("/")
+            # Chromium's own name for the browser is of no use to a client: there is only this one.
+            return await self.find(what if what == "browser" else f"{what}/{target}", is_upgrade=True)
+        if kind == "json":
+            return await self._tell(request, rest or "list")
+        raise UnknownCommand(f"There is nothing at {path[:100]}; DevTools have /json/list and the like")
+
+    async def _tell(self, request: Request, asked: str) -> Plan:
+        what, _, target = asked.partition("/")
+        is_known = what in (("close", "activate") if target else ("version", "list", "protocol", "new"))
+        if not is_known or (target and not target.isalnum()):
+            raise UnknownCommand(f"There is nothing at /json/{asked[:100]}")
+        # As Chromium has it, which does not mind the method elsewhere.
+        if what == "new" and request.method != "PUT":
+            raise UnknownMethod(f"/json/new takes PUT, not {request.method}.")
+        if what == "protocol":
+            return self.to_protocol()
+        query = request.target.partition("?")[2]
+        path = f"/json/{asked}?{query}" if what == "new" and query else f"/json/{asked}"
+        status, body = await self._driver.call(
+            "PUT" if what == "new" else "GET", path, to=self._reachable(), timeout=TIMEOUT
+        )
+        if target:
+            return Answer(status, body, "text/html; charset=UTF-8")
+        if status != 200:
+            raise DriverUnavailable(f"The browser answered {status} to /json/{what}")
+        return Answer(200, msgspec.json.encode(self._translate(msgspec.json.decode(body), request)))
+
+    def _translate(self, told: Any, request: Request) -> Any:
+        """The same with URLs that work from the client's side."""
+        if isinstance(told, list):
+            return [self._translate(each, request) for each in told]
+        host = request.header("x-forwarded-host") or request.header("host") or ""
+        scheme = "wss" if request.header("x-forwarded-proto") == "https" else "ws"
+        ours = f"{host}/cdp/{self._session}"
+        target = urlsplit(told.get("webSocketDebuggerUrl", "")).path
+        # Of the browser itself there is but one way, whatever Chromium calls it.
+        way = ours + target if target.startswith("/devtools/page/") else ours
+        frontend = told.get("devtoolsFrontendUrl", "").replace(f"ws={self._reachable()}", f"{scheme}={ours}")
+        urls = {"webSocketDebuggerUrl": f"{scheme}://{way}", "devtoolsFrontendUrl": frontend}
+        return {**told, **{name: url for name, url in urls.items() if name in told}}
 
     def _forward(self, path: str) -> Forward:
         address = self._reachable()

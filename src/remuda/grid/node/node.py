@@ -202,7 +202,9 @@ class Node:
     def _heed(self, options: Options) -> None:
         self._patience = options.idle
         if options.ends_with_websocket:
-            self._idleness.tie_to_websocket(lambda: self.end(Ending("CLOSED", "Its WebSocket was closed")))
+            self._idleness.tie_to_websocket(
+                lambda: self.end(Ending("CLOSED", "Its WebSocket was closed")), keep=options.keep
+            )
 
     def _request(self, wanted: Capabilities) -> dict[str, Any]:
         is_recorded = self._recorder is not None and not self._recorder.problem
