@@ -110,11 +110,13 @@ def open_ranch() -> Iterator[Ranch]:
 
 
 @contextmanager
-def working_ranch(*processes: Sequence[str], options: Sequence[str] = ()) -> Iterator[Ranch]:
+def working_ranch(
+    *processes: Sequence[str], options: Sequence[str] = (), environ: Mapping[str, str] | None = None
+) -> Iterator[Ranch]:
     """A ranch with these roles, each group in a process; when they have left, nothing of them is left."""
     with open_ranch() as ranch:
         for roles in processes:
-            ranch.run(*roles, options=options)
+            ranch.run(*roles, options=options, environ=environ)
         yield ranch
         ranch.stop()
         assert ranch.processes() == [], "something outlives the roles"

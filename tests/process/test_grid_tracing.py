@@ -105,7 +105,7 @@ async def test_a_session_that_is_not_created_says_in_its_trace_why(
     async with Store(ranch.redis_url) as store:
         url = await opened(ranch, store, REMUDA_OTLP_ENDPOINT=collector.url)
 
-        status, _ = await ask(url, {"goog:chromeOptions": {"nonsense": 1}}, {})
+        status, _ = await ask(url, {"goog:chromeOptions": {"perfLoggingPrefs": {"nonsense": 1}}}, {})
 
         assert status == 400
         spans = collector.spans.values()

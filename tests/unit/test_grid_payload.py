@@ -13,12 +13,30 @@ from remuda.grid.browsers import FAMILIES, Browser, Family
 from remuda.grid.browsers.families import CHROME, FIREFOX, HEADLESS_SHELL, WEBKIT
 from remuda.grid.capabilities import Capabilities
 from remuda.grid.node.payload import driver_request, herd_args, is_plain
+from remuda.grid.sifting import sift
 
 
 def browser(family: Family) -> Browser:
     return Browser(family.name, "1.2", Path("/opt/browser"), Path("/opt/driver"), "3.4", family.names)
 
 
+FORBIDDEN_ARGS = {
+    CHROME.options: (
+        *("browser-subprocess-path", "gpu-launcher", "ppapi-plugin-launcher", "register-pepper-plugins"),
+        *("renderer-cmd-prefix", "utility-cmd-prefix", "zygote-cmd-prefix", "breakpad-dump-location"),
+        *("crash-dumps-dir", "data-path", "disable-extensions-except", "disk-cache-dir", "homedir"),
+        *("enable-crash-reporter-for-testing", "extra-plugin-dir", "load-extension", "log-file"),
+        *("log-net-log", "media-cache-dir", "print-to-pdf", "profiling-file", "screenshot"),
+        *("ssl-key-log-file", "trace-startup-file", "user-data-dir", "remote-debugging-address", "LOG-FILE"),
+    ),
+    FIREFOX.options: (
+        *("app", "appomni", "backgroundtask", "createprofile", "display", "greomni", "marionette-port", "p"),
+        *("profile", "profilemanager", "recording-file", "recording-output", "remote-allow-hosts"),
+        *("remote-allow-system-access", "remote-debugging-port", "screenshot", "start-debugger-server"),
+        *("PROFILE", "Remote-Allow-System-Access"),
+    ),
+    WEBKIT.options: ("content-filter", "cookies-file", "display", "gtk-module", "time-zone", "DISPLAY"),
+}
 ANY = pytest.mark.parametrize("family", FAMILIES.values(), ids=list(FAMILIES))
 
 
@@ -26,7 +44,7 @@ def ask(
     wanted: Capabilities, *, family: Family = CHROME, args: tuple[str, ...] = (), headless: bool = True
 ) -> dict[str, Any]:
     """The capabilities that a driver is sent."""
-    body = driver_request(wanted, browser=browser(family), args=args, headless=headless)
+    body = driver_request(sift(wanted).wanted, browser=browser(family), args=args, headless=headless)
     capabilities: dict[str, Any] = body["capabilities"]
     assert capabilities.keys() == {"alwaysMatch"}
     always: dict[str, Any] = capabilities["alwaysMatch"]
@@ -82,7 +100,7 @@ def test_a_clients_arguments_come_first_and_its_options_stay() -> None:
 def test_a_client_that_chooses_its_own_headless_mode_gets_that(given: str) -> None:
     args = args_of(with_args(given))
 
-    assert [arg for arg in args if "headless" in arg] == [given]
+    assert [arg for arg in args if "headless" in arg] == [f"--{given.removeprefix('--')}"]
 
 
 def test_an_argument_of_the_clients_replaces_the_herds_of_the_same_name() -> None:
@@ -94,7 +112,7 @@ def test_an_argument_of_the_clients_replaces_the_herds_of_the_same_name() -> Non
 
 
 def test_a_name_that_only_begins_alike_is_another_argument() -> None:
-    assert "--headless=new" in args_of(with_args("--headless-but-not-quite"))
+    assert "--disable-sync" in args_of(with_args("--disable-sync-preferences"))
 
 
 def test_a_herd_with_windows_adds_no_headless_mode() -> None:
@@ -145,19 +163,45 @@ def refusal(wanted: Capabilities, family: Family = CHROME) -> str:
     return caught.value.message
 
 
-@ANY
-def test_a_client_names_no_program_browser_or_path_of_this_machine(family: Family) -> None:
-    for option in ("binary", *family.forbidden_options):
-        assert repr(option) in refusal({family.options: {option: "/bin/sh"}}, family)
+@pytest.mark.parametrize(
+    ("family", "option"),
+    [
+        (CHROME, "debuggerAddress"),
+        (CHROME, "minidumpPath"),
+        (CHROME, "androidPackage"),
+        (CHROME, "androidExecName"),
+        (HEADLESS_SHELL, "androidDeviceSerial"),
+        (HEADLESS_SHELL, "anOptionOfTomorrow"),
+        (FIREFOX, "androidPackage"),
+        (FIREFOX, "androidIntentArguments"),
+        (FIREFOX, "anOptionOfTomorrow"),
+        (WEBKIT, "certificates"),
+        (WEBKIT, "anOptionOfTomorrow"),
+    ],
+)
+def test_a_client_names_no_program_device_or_path_of_this_machine(family: Family, option: str) -> None:
+    assert repr(option) in refusal({family.options: {option: "/bin/sh"}}, family)
 
 
 @ANY
 @pytest.mark.parametrize("form", ["--{}=/etc", "-{}", "{}", " --{} =x"])
 def test_a_client_gives_no_argument_with_a_program_or_path_of_this_machine(family: Family, form: str) -> None:
-    for name in (*family.forbidden_args, family.forbidden_args[0].upper()):
+    for name in FORBIDDEN_ARGS[family.options]:
         arg = form.format(name)
 
-        assert arg in refusal({family.options: {"args": ["--fine", arg]}}, family)
+        assert arg in refusal({family.options: {"args": [arg]}}, family)
+
+
+@ANY
+def test_a_clients_own_binary_is_ignored(family: Family) -> None:
+    sifted = sift({family.options: {"binary": "/bin/sh"}})
+
+    assert sifted.wanted == {family.options: {}}
+    assert sifted.ignored == (f"binary in {family.options}",)
+    assert (
+        ask({family.options: {"binary": "/bin/sh"}}, family=family)[family.options]["binary"]
+        == "/opt/browser"
+    )
 
 
 @pytest.mark.parametrize(
@@ -232,6 +276,8 @@ def test_what_is_meant_for_the_herd_leaves_a_wish_plain() -> None:
         {"timeouts": {"implicit": 0, "pageLoad": 300_000, "script": 30_000}},
         {"timeouts": {}, "webSocketUrl": False, "setWindowRect": True},
         with_args("--headless=new", "--no-sandbox"),
+        with_args("--remote-debugging-port=9222", "--disable-setuid-sandbox"),
+        {"goog:chromeOptions": {"binary": "/opt/google/chrome/chrome"}},
         {"goog:chromeOptions": {"prefs": {}, "excludeSwitches": [], "localState": None}},
     ],
 )
@@ -245,8 +291,8 @@ def test_what_a_browser_does_anyway_leaves_a_wish_plain(wanted: Capabilities) ->
         with_args("--window-size=800,600"),
         with_args("--headless"),
         with_args("--user-data-dir=/tmp/x"),
-        {"goog:chromeOptions": {"binary": "/bin/sh"}},
         {"goog:chromeOptions": {"prefs": {"a": 1}}},
+        {"goog:chromeOptions": {"prefs": {"intl.accept_languages": "de"}}},
         {"goog:chromeOptions": "nonsense"},
         {"goog:loggingPrefs": {"browser": "ALL"}},
         {"moz:firefoxOptions": {}},

@@ -30,9 +30,14 @@ def _gateway(store: Store, config: Config) -> Role:
 
 
 def _manager(store: Store, config: Config) -> Role:
+    from remuda.fleet.permits import Allowance
     from remuda.grid.manager import Manager
 
-    return Manager(store, waiting_bytes=config.waiting_megabytes * 1_000_000)
+    return Manager(
+        store,
+        waiting_bytes=config.waiting_megabytes * 1_000_000,
+        allowed=Allowance.of(config.allow_browser_args),
+    )
 
 
 def _orchestrator(store: Store, config: Config) -> Role:

@@ -24,6 +24,7 @@ from remuda.base.log import get_logger
 from remuda.fleet.bell import wait_for
 from remuda.fleet.drain import Drain
 from remuda.fleet.liveness import Beat, Heart, unix_seconds
+from remuda.fleet.permits import NOTHING_MORE, Allowance
 from remuda.fleet.presence import present
 from remuda.fleet.relay import Address, Answer, Handle, Relay, Request
 from remuda.fleet.role import Role
@@ -38,6 +39,7 @@ from remuda.grid.omission import LARGE, encode_request
 from remuda.grid.options import labels_of
 from remuda.grid.queue import Queue, line_of
 from remuda.grid.sessions import Sessions, manager_beat, session_bell
+from remuda.grid.sifting import sift, with_named_browsers
 from remuda.grid.timeouts import timeouts
 from remuda.grid.wire import SESSION, answer_error, answer_value, read_json
 from remuda.keyspace import grid
@@ -64,9 +66,15 @@ class Manager(Role):
     name = "manager"
 
     def __init__(
-        self, store: Store, *, host: str = "127.0.0.1", waiting_bytes: int = MAX_WAITING_BYTES
+        self,
+        store: Store,
+        *,
+        host: str = "127.0.0.1",
+        waiting_bytes: int = MAX_WAITING_BYTES,
+        allowed: Allowance = NOTHING_MORE,
     ) -> None:
         super().__init__()
+        self._allowed = allowed
         self.manager_id = ManagerId(self.id)
         self._store = store
         self._host = host
@@ -181,7 +189,9 @@ class Manager(Role):
 
     async def _create(self, request: Request, body: bytes) -> Answer:
         with self._drain.work(), _span_of(request) as span:
-            wanted = read_request(read_json(body))
+            wanted = with_named_browsers(read_request(read_json(body)))
+            for each in wanted:
+                sift(each, self._allowed)
             labels = labels_of(wanted)
             # In a thread where it is large: hashing it takes a tenth of a second.
             encode = partial(encode_request, wanted)

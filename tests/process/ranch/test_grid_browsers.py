@@ -148,8 +148,8 @@ def driver_of(node: psutil.Process, name: str) -> psutil.Process:
 
 FORBIDDEN = [
     ("chrome-headless-shell", {"goog:chromeOptions": {"args": ["--user-data-dir=/tmp/x"]}}),
-    ("firefox", {"moz:firefoxOptions": {"binary": "/bin/sh"}}),
     ("firefox", {"moz:firefoxOptions": {"args": ["-profile", "/tmp/x"]}}),
+    ("firefox", {"moz:firefoxOptions": {"env": {"LD_PRELOAD": "/tmp/x.so"}}}),
 ]
 
 

@@ -1,9 +1,5 @@
-"""The families of browsers as a table: how each is found, how its driver is started and says its port, what
-its options are called, and which of them clients may not use. Pure.
-
-What names a program, a port or a path of this machine is not for clients to say, in any family: they could
-have something else started, or read and write where they please.
-"""
+"""The families of browsers as a table: how each is found, how its driver is started and says its port, and
+what its options are called. Which of them clients may use is said in `grid.sifting`. Pure."""
 
 import re
 import sys
@@ -75,8 +71,6 @@ class Family:
     One that is started on its screen by its driver is told through that instead."""
     is_chromium: bool = False
     """Whether it takes `chromium_args`, and refuses its sandbox to root."""
-    forbidden_options: tuple[str, ...]
-    forbidden_args: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -97,52 +91,6 @@ class Browser:
         return FAMILIES[self.name]
 
 
-_CHROMIUM_OPTIONS = (
-    "binary",
-    "debuggerAddress",
-    "minidumpPath",
-    # Android: the driver would run adb.
-    "androidActivity",
-    "androidDeviceSerial",
-    "androidDeviceSocket",
-    "androidExecName",
-    "androidKeepAppDataDir",
-    "androidPackage",
-    "androidProcess",
-    "androidUseRunningApp",
-)
-_CHROMIUM_ARGS = (
-    # Programs
-    "browser-subprocess-path",
-    "gpu-launcher",
-    "ppapi-flash-path",
-    "ppapi-plugin-launcher",
-    "register-pepper-plugins",
-    "renderer-cmd-prefix",
-    "utility-cmd-prefix",
-    # Paths
-    "breakpad-dump-location",
-    "crash-dumps-dir",
-    "data-path",
-    "disable-extensions-except",
-    "disk-cache-dir",
-    "enable-crash-reporter-for-testing",
-    "extra-plugin-dir",
-    "homedir",
-    "load-extension",
-    "log-file",
-    "log-net-log",
-    "media-cache-dir",
-    "print-to-pdf",
-    "profiling-file",
-    "screenshot",
-    "ssl-key-log-file",
-    "trace-startup-file",
-    "user-data-dir",
-    # Ports that others could reach
-    "remote-debugging-address",
-)
-
 CHROME = Family(
     name="chrome",
     names=("chrome", "chromium"),
@@ -162,8 +110,6 @@ CHROME = Family(
     args=QUIET_ARGS,
     headless_args=("--headless=new",),
     is_chromium=True,
-    forbidden_options=_CHROMIUM_OPTIONS,
-    forbidden_args=_CHROMIUM_ARGS,
 )
 
 HEADLESS_SHELL = Family(
@@ -184,8 +130,6 @@ HEADLESS_SHELL = Family(
     process_id=CHROME.process_id,
     args=QUIET_ARGS,
     is_chromium=True,
-    forbidden_options=_CHROMIUM_OPTIONS,
-    forbidden_args=_CHROMIUM_ARGS,
 )
 
 FIREFOX = Family(
@@ -207,32 +151,6 @@ FIREFOX = Family(
     process_id="moz:processID",
     headless_args=("-headless",),
     screen_args=("--display={name}", "--width={width}", "--height={height}"),
-    forbidden_options=(
-        "binary",
-        "env",
-        "androidActivity",
-        "androidDeviceSerial",
-        "androidIntentArguments",
-        "androidPackage",
-    ),
-    forbidden_args=(
-        "app",
-        "appomni",
-        "backgroundtask",
-        "createprofile",
-        "display",
-        "greomni",
-        "marionette-port",
-        "p",
-        "profile",
-        "profilemanager",
-        "recording-file",
-        "recording-output",
-        "remote-allow-hosts",
-        "remote-debugging-port",
-        "screenshot",
-        "start-debugger-server",
-    ),
 )
 
 WEBKIT = Family(
@@ -251,8 +169,6 @@ WEBKIT = Family(
     driver_args=("--port=0",),
     options="webkitgtk:browserOptions",
     args=("--automation",),
-    forbidden_options=("binary", "certificates"),
-    forbidden_args=("content-filter", "cookies-file", "display", "gtk-module", "time-zone"),
 )
 
 FAMILIES: Mapping[str, Family] = {family.name: family for family in (CHROME, HEADLESS_SHELL, FIREFOX, WEBKIT)}

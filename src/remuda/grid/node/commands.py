@@ -8,14 +8,17 @@ from collections.abc import Awaitable
 
 import msgspec
 
-from remuda.base.errors import DriverUnavailable, SessionLost, UnknownCommand
+from remuda.base.errors import DriverUnavailable, InvalidArgument, SessionLost, UnknownCommand
 from remuda.base.ids import SessionId
+from remuda.fleet.permits import NOTHING_MORE, Allowance
+from remuda.fleet.permits.rules import shown, unlisted
 from remuda.fleet.relay import Address, Answer, Forward, Guard, Handle, Plan, Relay, Request
 from remuda.grid.node.clipboard import Clipboard
 from remuda.grid.node.devtools import DevToolsWays
 from remuda.grid.node.driver import Driver
 from remuda.grid.node.ending import Ending, Fate
 from remuda.grid.node.events import Events
+from remuda.grid.node.extensions import check_extension
 from remuda.grid.node.files import ONE_FILE, Files
 from remuda.grid.node.idle import Idleness
 from remuda.grid.node.labelling import Labelling
@@ -27,6 +30,7 @@ from remuda.grid.wire import HEADERS, answer_error, answer_value, read_json
 LAST_ANSWERS = 1.0
 AEROKUBE = "/aerokube/"
 CDP = "/se/cdp"
+SYSTEM_ACCESS = "remote-allow-system-access"
 
 
 class Commands:
@@ -46,6 +50,7 @@ class Commands:
         labelling: Labelling,
         events: Events,
         recorder: Recorder | None,
+        allowed: Allowance = NOTHING_MORE,
     ) -> None:
         self._session = session
         self._outer, self._inner = f"/session/{session}", f"/session/{driver_session}"
@@ -56,11 +61,14 @@ class Commands:
         self._files = files
         self._labelling = labelling
         self._recorder = recorder
+        self._allowed = allowed
         self._plans: dict[tuple[str, str], Plan] = {
             ("DELETE", ""): Handle(self._delete_session),
             ("DELETE", "/window"): Handle(self._delete_window),
             ("POST", "/cookie"): Handle(self._add_cookie),
             **files.plans(),
+            ("POST", "/moz/context"): Handle(self._set_context),
+            ("POST", "/moz/addon/install"): Handle(self._install_addon, MAX_BODY),
             ("POST", "/remuda/message"): Handle(self._show_message),
             **labelling.plans(),
             **events.plans(),
@@ -164,6 +172,25 @@ class Commands:
         if (message := cookie_message(asked)) is not None:
             return await self._say(message)
         return await self._ask_driver("POST", f"{self._inner}/cookie", body)
+
+    async def _set_context(self, _request: Request, body: bytes) -> Answer:
+        asked = read_json(body)
+        context = asked.get("context") if isinstance(asked, dict) else None
+        # Scripts there have the browser's own rights. Firefox itself refuses too, unless it was told not to.
+        if context != "content" and not self._allowed.covers(SYSTEM_ACCESS):
+            raise unlisted(f"The context {shown(context)}", SYSTEM_ACCESS)
+        return await self._ask_driver("POST", f"{self._inner}/moz/context", body)
+
+    async def _install_addon(self, _request: Request, body: bytes) -> Answer:
+        asked = read_json(body)
+        path = asked.get("path") if isinstance(asked, dict) else None
+        if path is not None:
+            raise InvalidArgument(
+                f"{shown(path)} would be a path of this machine; leave it out, and send the file as 'addon'"
+            )
+        if isinstance(asked, dict) and isinstance(asked.get("addon"), str):
+            await asyncio.to_thread(check_extension, asked["addon"], self._allowed, where="'addon'")
+        return await self._ask_driver("POST", f"{self._inner}/moz/addon/install", body)
 
     async def _show_message(self, _request: Request, body: bytes) -> Answer:
         asked = read_json(body)

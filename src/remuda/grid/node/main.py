@@ -15,6 +15,7 @@ from remuda.base.ids import NodeId
 from remuda.base.log import configure_logs, get_logger
 from remuda.fleet.leftovers import holder_name
 from remuda.fleet.lifeline import Lifeline
+from remuda.fleet.permits import Allowance
 from remuda.fleet.tracing import exporting
 from remuda.grid.browsers import Browser
 from remuda.grid.node.assignment import LONGEST, Assignment
@@ -76,6 +77,7 @@ async def _live(
             recording=Recording.of(config),
             args=args,
             headless=config.headless,
+            allowed=Allowance.of(config.allow_browser_args),
         )
         leave = asyncio.Event()
         _heed_signals(node, leave, store)

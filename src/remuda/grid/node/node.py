@@ -9,10 +9,12 @@ from remuda.base.errors import DriverTimeout, DriverUnavailable, Refused, Remuda
 from remuda.base.ids import NodeId, SessionId
 from remuda.base.log import get_logger
 from remuda.fleet.liveness import Heart
+from remuda.fleet.permits import NOTHING_MORE, Allowance
 from remuda.fleet.relay import Address
 from remuda.fleet.secret import HerdSecret
 from remuda.fleet.tracing import Span, get_tracer
 from remuda.grid.browsers import Browser
+from remuda.grid.browsers.families import CHROME, FIREFOX
 from remuda.grid.capabilities import Capabilities
 from remuda.grid.model import State
 from remuda.grid.node.assignment import Assignment
@@ -20,14 +22,17 @@ from remuda.grid.node.commands import Commands
 from remuda.grid.node.driver import Driver
 from remuda.grid.node.ending import Ending, Fate
 from remuda.grid.node.events import Events
+from remuda.grid.node.extensions import check_extension
 from remuda.grid.node.files import Files
 from remuda.grid.node.idle import Idleness
 from remuda.grid.node.labelling import Labelling
 from remuda.grid.node.payload import driver_request
+from remuda.grid.node.profile import take_apart
 from remuda.grid.node.recording import Recorder, Recording
 from remuda.grid.node.watch import Watch, watch_state
 from remuda.grid.options import Options, read_options, selenium_labels
 from remuda.grid.sessions import Sessions, node_beat
+from remuda.grid.sifting import Sifted, sift
 from remuda.grid.slots import Slots
 from remuda.grid.timeouts import timeouts
 from remuda.store import Store
@@ -49,6 +54,7 @@ class Node:
         recording: Recording | None = None,
         args: Sequence[str] = (),
         headless: bool = True,
+        allowed: Allowance = NOTHING_MORE,
         host: str = "127.0.0.1",
     ) -> None:
         self._store = store
@@ -56,6 +62,7 @@ class Node:
         self._recording = recording
         self._args = args
         self._headless = headless
+        self._allowed = allowed
         self._host = host
         self._driver = Driver(name, browser, confinement or unconfined())
         self._sessions = Sessions(store)
@@ -187,7 +194,8 @@ class Node:
             await self._warming
         await self._sessions.log(session, "DALIVE")
         limit = (await self._timeouts.read())["nodeStartup"]
-        wanted = self._wanted(await self._sessions.requested(session))
+        sifted = await self._sift(self._wanted(await self._sessions.requested(session)))
+        wanted = sifted.wanted
         self._heed(read_options(wanted))
         if self._recording is not None:
             self._recorder = await self._recording.open(self._store, session, wanted, self._driver)
@@ -197,7 +205,22 @@ class Node:
             )
         self._devtools = _debugger_address(actual)
         self._browser_pid = self._driver.browser_pid(actual)
-        await self._listen(inner_id, {**actual, **selenium_labels(wanted)})
+        told = {"remuda:ignored": sifted.ignored} if sifted.ignored else {}
+        await self._listen(inner_id, {**actual, **selenium_labels(wanted), **told})
+
+    async def _sift(self, wanted: Capabilities) -> Sifted:
+        """What of the capabilities may pass. The manager has looked too, but this is what starts things."""
+        sifted = sift(wanted, self._allowed)
+        for extension in sifted.wanted.get(CHROME.options, {}).get("extensions") or []:
+            await asyncio.to_thread(check_extension, extension, self._allowed, where=CHROME.options)
+        options = sifted.wanted.get(FIREFOX.options, {})
+        if options.get("profile") and not self._allowed.covers("profile"):
+            profile, left_out = await asyncio.to_thread(take_apart, options["profile"], self._allowed)
+            harmless = {**sifted.wanted, FIREFOX.options: {**options, "profile": profile}}
+            sifted = Sifted(harmless, (*sifted.ignored, *left_out))
+        if sifted.ignored:
+            log.info("wishes ignored", session=self._session, ignored=sifted.ignored)
+        return sifted
 
     def _heed(self, options: Options) -> None:
         self._patience = options.idle
@@ -245,6 +268,7 @@ class Node:
             labelling=Labelling(self._sessions, self._session),
             events=Events(self._sessions, self._session, self._recorder),
             recorder=self._recorder,
+            allowed=self._allowed,
         )
         port = await self._commands.listen(self._host)
         self._idleness.restart()

@@ -5,9 +5,11 @@ from typing import Any
 
 from remuda.base.config import Config
 from remuda.base.errors import InvalidArgument
+from remuda.fleet.permits import NOTHING_MORE, Allowance
 from remuda.grid.browsers import Browser, Family
-from remuda.grid.capabilities import Capabilities, kind_of
+from remuda.grid.capabilities import Capabilities
 from remuda.grid.node.display import Display
+from remuda.grid.sifting import sift
 
 # Meant for the grid; a driver refuses extension capabilities that it does not know.
 _OURS = ("se:", "remuda:", "selenoid:", "moon:", "webgrid:")
@@ -47,7 +49,7 @@ def driver_request(
     headless: bool,
     screen: Display | None = None,
 ) -> dict[str, Any]:
-    """The body of the driver's own New Session request; InvalidArgument for what clients may not say.
+    """The body of the driver's own New Session request, of capabilities that `sift` has let pass.
 
     A browser that is given a screen fills it, whatever the client says of a window.
     """
@@ -57,8 +59,8 @@ def driver_request(
         for name, value in wanted.items()
         if not name.startswith(_OURS) and name not in (*_MATCHED, family.options)
     }
-    options = _options(family, wanted.get(family.options, {}))
-    given = _args(family, options.get("args"))
+    options = dict(wanted.get(family.options, {}))
+    given: list[str] = options.get("args") or []
     look: Sequence[str] = family.headless_args if headless else ()
     if screen is not None and family.screen_args:
         given = [arg for arg in given if _name(arg) not in _WINDOW_ARGS]
@@ -69,14 +71,22 @@ def driver_request(
     return {"capabilities": {"alwaysMatch": {**kept, "browserName": browser.name, family.options: options}}}
 
 
-def is_plain(wanted: Capabilities, *, browser: Browser, args: Sequence[str], headless: bool) -> bool:
+def is_plain(
+    wanted: Capabilities,
+    *,
+    browser: Browser,
+    args: Sequence[str],
+    headless: bool,
+    allowed: Allowance = NOTHING_MORE,
+) -> bool:
     """Whether a browser that was started for nobody in particular is just what the client wants."""
     if any(wanted.get(name) for name in _SPECIAL):
         return False
     try:
-        asked = driver_request(_without_defaults(wanted), browser=browser, args=args, headless=headless)
+        harmless = sift(_without_defaults(wanted), allowed).wanted
     except InvalidArgument:
         return False
+    asked = driver_request(harmless, browser=browser, args=args, headless=headless)
     unasked = driver_request({}, browser=browser, args=args, headless=headless)
     return _shape(asked, browser.family) == _shape(unasked, browser.family)
 
@@ -96,26 +106,6 @@ def _shape(request: dict[str, Any], family: Family) -> Capabilities:
     always = request["capabilities"]["alwaysMatch"]
     options = {name: value for name, value in always[family.options].items() if value not in (None, [], {})}
     return {**always, family.options: {**options, "args": set(options["args"])}}
-
-
-def _options(family: Family, given: Any) -> dict[str, Any]:
-    if not isinstance(given, dict):
-        raise InvalidArgument(f"{family.options!r} must be an object, not {kind_of(given)}")
-    if forbidden := [name for name in family.forbidden_options if name in given]:
-        raise InvalidArgument(f"{forbidden[0]!r} in {family.options} belongs to this machine; leave it out")
-    return dict(given)
-
-
-def _args(family: Family, given: Any) -> list[str]:
-    args = [] if given is None else given
-    if not isinstance(args, list) or not all(isinstance(arg, str) for arg in args):
-        raise InvalidArgument(f"'args' in {family.options} must be a list of strings")
-    for arg in args:
-        if _name(arg) in family.forbidden_args:
-            raise InvalidArgument(
-                f"The argument {arg!r} names a program, a port or a path of this machine; leave it out"
-            )
-    return args
 
 
 def _is_given(arg: str, given: Sequence[str]) -> bool:

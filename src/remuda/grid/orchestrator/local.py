@@ -13,6 +13,7 @@ from remuda.base.errors import DriverUnavailable, Misconfigured
 from remuda.base.ids import SessionId
 from remuda.base.log import get_logger
 from remuda.fleet.leftovers import clear_orphans
+from remuda.fleet.permits import Allowance
 from remuda.grid.browsers import Browser, survey_browsers
 from remuda.grid.capabilities import Capabilities, Offer, first_match
 from remuda.grid.node.assignment import Assignment
@@ -115,7 +116,13 @@ class LocalProvisioner:
     ) -> bool:
         """Gives the session to a warm node, if there is one for it."""
         args = herd_args(self._config, browser, has_sandbox=protection_of(self._config).has_sandbox)
-        plain = is_plain(wish, browser=browser, args=args, headless=self._config.headless)
+        plain = is_plain(
+            wish,
+            browser=browser,
+            args=args,
+            headless=self._config.headless,
+            allowed=Allowance.of(self._config.allow_browser_args),
+        )
         # All but a Chromium need a screen to be recorded, so they must be started for it.
         if not browser.family.is_chromium and Recording.of(self._config).video_of(wish) is not None:
             plain = False

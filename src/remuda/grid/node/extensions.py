@@ -1,0 +1,52 @@
+"""A client's browser extensions: what runs inside the browser may come, what calls programs may not.
+
+An extension that may use native messaging can start any program for which there is a manifest, even one
+that the client has had downloaded. All of this blocks: call it in a thread.
+"""
+
+import base64
+import binascii
+import io
+import re
+import zipfile
+import zlib
+
+from remuda.base.errors import InvalidArgument
+from remuda.fleet.permits import Allowance
+from remuda.fleet.permits.rules import unlisted
+
+PERMISSION = "nativeMessaging"
+MAX_MANIFEST = 1 << 20
+_ESCAPE = re.compile(rb"\\u00([0-9A-Fa-f]{2})")
+
+
+def check_extension(content: str | bytes, allowed: Allowance, *, where: str) -> None:
+    """InvalidArgument if an extension, as bytes or in base64, may call programs of this machine."""
+    if allowed.covers(PERMISSION):
+        return
+    try:
+        raw = content if isinstance(content, bytes) else base64.b64decode(content)
+        archive = zipfile.ZipFile(io.BytesIO(raw))
+        # All of that name: which of two a browser takes is its own business.
+        entries = [entry for entry in archive.infolist() if entry.filename.lower() == "manifest.json"]
+        manifests = []
+        for entry in entries:
+            with archive.open(entry) as file:
+                manifests.append(file.read(MAX_MANIFEST + 1))
+    # zipfile raises any of these when an archive is damaged, encrypted or compressed in an unknown way.
+    except (
+        zipfile.BadZipFile,
+        zlib.error,
+        binascii.Error,
+        EOFError,
+        NotImplementedError,
+        RuntimeError,
+        ValueError,
+        OSError,
+    ) as error:
+        raise InvalidArgument(f"An extension in {where} is not an archive in base64: {error}") from error
+    for manifest in manifests:
+        # Looked for as a word: browsers read JSON with comments, each in its own way.
+        plain = _ESCAPE.sub(lambda found: bytes([int(found[1], 16)]), manifest).replace(b"\x00", b"")
+        if len(manifest) > MAX_MANIFEST or PERMISSION.encode() in plain:
+            raise unlisted(f"The permission {PERMISSION!r} of an extension in {where}", PERMISSION)
