@@ -19,6 +19,7 @@ from unittest.mock import patch
 import aiohttp
 
 from credentials import herd_headers
+from remuda.base.confinement import Confinement
 from remuda.base.ids import NodeId, OrchestratorId, SessionId, new_id
 from remuda.fleet.line import Lines
 from remuda.fleet.relay import Address
@@ -47,8 +48,9 @@ SHORT_LEASE = 0.5
 class PaperDriver:
     """What a node asks of its driver, and a browser that is always there at once."""
 
-    def __init__(self, name: NodeId, browser: Browser) -> None:
+    def __init__(self, name: NodeId, browser: Browser, confinement: Confinement) -> None:
         self.browser = browser
+        self.confinement = confinement
         self.directory = Path("/nowhere") / name
         self.address = self.bidi_address = Address("127.0.0.1", 9)
         self.on_open: Callable[[], None] = lambda: None

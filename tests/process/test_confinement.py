@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -48,6 +49,14 @@ def place(confinement: Confinement, tmp_path: Path) -> Path:
     return hold_directory(directory)
 
 
+@pytest.fixture
+def outside() -> Iterator[Path]:
+    """A directory that every user of the machine can write to."""
+    with tempfile.TemporaryDirectory(prefix="remuda-test-") as directory:
+        Path(directory).chmod(0o777)
+        yield Path(directory)
+
+
 def run_inside(confinement: Confinement, place: Path, script: str) -> subprocess.CompletedProcess[str]:
     """What a shell says in a browser's place."""
     return subprocess.run(
@@ -67,13 +76,8 @@ def run_inside(confinement: Confinement, place: Path, script: str) -> subprocess
 
 @needs_landlock
 def test_a_browser_writes_to_its_own_directory_and_nowhere_else(
-    confinement: Confinement, place: Path, tmp_path: Path
+    confinement: Confinement, place: Path, outside: Path
 ) -> None:
-    open_to_all = tmp_path / "open"
-    open_to_all.mkdir()
-    open_to_all.chmod(0o777)
-    outside = hold_directory(open_to_all)
-
     run = run_inside(
         confinement,
         place,
@@ -83,25 +87,33 @@ def test_a_browser_writes_to_its_own_directory_and_nowhere_else(
     )
 
     assert run.stdout == "own\n"
-    assert list(open_to_all.iterdir()) == []
+    assert list(outside.iterdir()) == []
     assert not Path(f"/tmp/marker-{os.getpid()}").exists()
     assert not Path(f"/var/tmp/marker-{os.getpid()}").exists()
 
 
 @needs_landlock
-def test_a_browser_reads_no_private_files(confinement: Confinement, place: Path, tmp_path: Path) -> None:
-    secret = tmp_path / "secret"
-    secret.write_text("secret")
-    secret.chmod(0o666)
-    tmp_path.chmod(0o777)
-    held = hold_directory(tmp_path)
+def test_a_browser_reads_no_private_files(confinement: Confinement, place: Path, outside: Path) -> None:
+    (outside / "secret").write_text("secret")
+    (outside / "secret").chmod(0o666)
 
     run = run_inside(
-        confinement, place, f"cat {held}/secret /etc/shadow /etc/sudoers; ls /home /root /var/log"
+        confinement, place, f"cat {outside}/secret /etc/shadow /etc/sudoers; ls /home /root /var/log"
     )
 
     assert run.stdout == ""
     assert run.stderr.count("denied") >= 3
+
+
+@needs_landlock
+def test_a_browser_reads_what_the_config_names(confinement: Confinement, place: Path, outside: Path) -> None:
+    (outside / "page.html").write_text("page")
+    reads = protection_of(Config(browser_reads=str(outside))).reads
+    protection = replace(confinement.protection, reads=reads)
+
+    run = run_inside(replace(confinement, protection=protection), place, f"cat {outside}/page.html")
+
+    assert run.stdout == "page"
 
 
 def test_a_browser_runs_the_programs_of_the_system(confinement: Confinement, place: Path) -> None:

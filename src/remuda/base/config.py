@@ -95,6 +95,10 @@ class Config:
         "Switches (without dashes), preferences, variables and driver options, separated by commas, that "
         "clients may use beyond those known to be harmless; * allows all.",
     )
+    browser_reads: str = _option(
+        "",
+        "Directories, separated by colons, that browsers may read besides the system's: for file:// pages.",
+    )
     browser_uids: str = _option(
         "58000-58999",
         "Users that browsers run as when root starts the herd, one for each; empty means root itself.",

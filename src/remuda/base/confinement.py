@@ -72,6 +72,8 @@ class Protection:
     """The version of the kernel's Landlock; 0 where there is none."""
     has_namespaces: bool
     """Whether the kernel lets a browser's user make namespaces, which Chromium's sandbox is built from."""
+    reads: tuple[Path, ...] = ()
+    """What browsers may read besides their own files and the system's."""
 
     @property
     def group(self) -> int | None:
@@ -101,17 +103,18 @@ class Protection:
 
 def protection_of(config: Config) -> Protection:
     """The protection that a herd with this config has here; Misconfigured when its users cannot be used."""
-    return _look(config.browser_uids, os.geteuid())
+    return _look(config.browser_uids, config.browser_reads, os.geteuid())
 
 
 @cache
-def _look(uids: str, euid: int) -> Protection:
+def _look(uids: str, reads: str, euid: int) -> Protection:
     users = read_uids(uids) if euid == 0 and _libc is not None else range(0)
     return Protection(
         is_root=euid == 0,
         uids=users,
         landlock=landlock_version(),
         has_namespaces=_has_namespaces(users[1] if users else euid),
+        reads=tuple(Path(path).expanduser() for path in reads.split(":") if path),
     )
 
 
@@ -183,7 +186,7 @@ class Confinement:
         drop = self.beside(dies_with_us=dies_with_us)
         if not self.protection.has_fence:
             return drop
-        reading = [*map(Path, _SYSTEM), *(Path("/etc") / name for name in _ETC)]
+        reading = [*map(Path, _SYSTEM), *(Path("/etc") / name for name in _ETC), *self.protection.reads]
         for program in programs:
             path = program.resolve()
             reading.append(path if path.is_dir() else path.parent)
@@ -200,7 +203,7 @@ class Confinement:
     def beside(self, *, dies_with_us: bool = True) -> Callable[[], None]:
         """A `preexec_fn` for what a browser needs and no client commands, such as its screen: it has the
         browser's user, but no fence."""
-        user, gid = self._user_to_become, os.getgid()
+        user, gid, is_root = self._user_to_become, os.getgid(), self.protection.is_root
         die = die_with_parent(signal.SIGKILL)
 
         def drop() -> None:
@@ -208,6 +211,8 @@ class Confinement:
                 take_identity(user.uid)
             elif os.getegid() != gid:
                 os.setresgid(gid, gid, gid)
+            if is_root:  # Others may need Chromium's set-user-id sandbox, where there is no fence either.
+                forbid_new_privileges()
             if dies_with_us:
                 die()  # Only now: the kernel forgets it when a process changes its user or group.
 
