@@ -3,7 +3,7 @@
 import asyncio
 import tempfile
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import psutil
@@ -11,6 +11,7 @@ import pytest
 from playwright.async_api import Browser, Playwright, async_playwright
 
 from herds import DEADLINE, Herd, new_herd, running_herd
+from remuda.base.errors import Unavailable
 from remuda.base.ids import new_id
 from remuda.fleet.line import Lines
 from remuda.store import Store
@@ -142,11 +143,16 @@ async def test_a_worker_comes_back_when_its_browser_dies(herd: Herd, store: Stor
     assert not directory.exists()
 
 
-async def test_a_killed_worker_comes_back_and_clears_up(herd: Herd, store: Store) -> None:
+@pytest.mark.parametrize("takes_redis_along", [False, True])
+async def test_a_killed_worker_comes_back_and_clears_up(
+    herd: Herd, store: Store, takes_redis_along: bool
+) -> None:
     (first,) = await registered(store)
     directory = directory_of(herd)
     (worker,) = workers_of(herd)
 
+    if takes_redis_along:
+        herd.redis.kill()
     worker.kill()
 
     # What it has left in Redis goes with it, and another one is there instead.
@@ -161,8 +167,10 @@ async def test_a_killed_worker_comes_back_and_clears_up(herd: Herd, store: Store
 
 async def others(store: Store, worker: str) -> list[str]:
     """The workers that are there instead of this one, once there are any."""
-    keys = list(await entries(store))
-    return [] if worker in keys else keys
+    with suppress(Unavailable):
+        keys = list(await entries(store))
+        return [] if worker in keys else keys
+    return []
 
 
 async def test_the_end_of_the_herd_does_not_wait_for_clients(herd: Herd, store: Store) -> None:

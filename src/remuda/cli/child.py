@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from remuda.base import clock
 from remuda.base.ids import RoleId, new_id
@@ -41,7 +41,7 @@ class Child:
         inherit: Sequence[int] = (),
         is_vital: bool = True,
         hands_over: bool = False,
-        on_death: Callable[[RoleId], Awaitable[None]] | None = None,
+        on_death: Callable[[RoleId], None] | None = None,
     ) -> None:
         self.roles = list(roles)
         self.args = list(args)
@@ -113,7 +113,7 @@ class Child:
         role = self._role
         status = await self._ended()
         if status and self.on_death is not None:
-            await self.on_death(role)
+            self.on_death(role)
         return status
 
     async def _hear_it_out(self) -> bool:

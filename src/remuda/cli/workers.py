@@ -21,7 +21,7 @@ from remuda.store import Store
 
 log = get_logger(__name__)
 
-BURIAL_TIMEOUT = 2.0
+BURY_AGAIN = 0.5
 
 
 class Workers:
@@ -33,6 +33,8 @@ class Workers:
         here = {Browser(launch.browser) for launch in servable(config)}
         if missing := self._eager - here:
             raise Misconfigured(f"Playwright finds no {', '.join(sorted(missing))} here: see `remuda doctor`")
+        self._killed: list[tuple[Browser, WorkerId]] = []
+        self._has_killed = asyncio.Event()
         self._by_browser = {browser: self._children_of(browser) for browser in sorted(here)}
         self.announced = asyncio.Event()
         """Set when clients can wait for what is started here."""
@@ -48,23 +50,28 @@ class Workers:
                 is_vital=False,
                 # Where its port is given, the next must wait until it is free.
                 hands_over=not self._config.playwright_port,
-                on_death=partial(self._bury, browser),
+                on_death=partial(self._note_death, browser),
             )
             for _ in range(self._config.playwright_workers)
         ]
 
-    async def _bury(self, browser: Browser, worker: RoleId) -> None:
-        """Clears away what a killed worker has left in Redis; others would when its key has expired."""
-        config = self._config
-        try:
-            # A connection of its own: workers may be killed while the herd ends.
-            async with (
-                asyncio.timeout(BURIAL_TIMEOUT),
-                Store(config.redis, prefix=config.prefix, name="up") as store,
-            ):
-                await bury(store, browser, WorkerId(worker))
-        except (Unavailable, TimeoutError) as error:
-            log.warning("killed worker not cleared away", worker=worker, reason=str(error) or "no answer")
+    def _note_death(self, browser: Browser, worker: RoleId) -> None:
+        self._killed.append((browser, WorkerId(worker)))
+        self._has_killed.set()
+
+    async def _bury_killed(self, store: Store) -> None:
+        """Clears away what killed workers have left in Redis, as soon as it answers; others would do it when
+        their keys have expired."""
+        while True:
+            await self._has_killed.wait()
+            self._has_killed.clear()
+            while self._killed:
+                try:
+                    await bury(store, *self._killed[0])
+                    self._killed.pop(0)
+                except Unavailable as error:
+                    log.warning("killed worker not cleared away yet", reason=error.message)
+                    await asyncio.sleep(BURY_AGAIN)
 
     @property
     def children(self) -> list[Child]:
@@ -77,6 +84,7 @@ class Workers:
             Store(config.redis, prefix=config.prefix, name="up") as store,
             asyncio.TaskGroup() as group,
         ):
+            group.create_task(self._bury_killed(store), name="clear away what killed workers leave")
             if self.children:
                 group.create_task(
                     keep_announcing(store, new_id(), self._by_browser, self.announced),
