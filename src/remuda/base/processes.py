@@ -9,7 +9,7 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from pathlib import Path
 
@@ -78,6 +78,55 @@ def kill_descendants(timeout: float) -> bool:
             return True
         time.sleep(0.001)
     return False
+
+
+def kill_family(child: subprocess.Popen[bytes], *, mark: tuple[str, str], timeout: float) -> bool:
+    """Kills a child with everything below it, and waits until it is gone; False if some of it is not. Blocks.
+
+    For a process that has several such children and adopts orphans: the others live on. What has lost its
+    parents is known by its session, or by this variable of its environment.
+    """
+    sessions = {child.pid}
+    deadline = time.monotonic() + timeout
+    while time.monotonic() < deadline:
+        family = _family_of(child, sessions, mark)
+        for each in family:
+            with suppress(psutil.NoSuchProcess):
+                each.kill()
+        if child.poll() is not None and not family:
+            return True
+        # Those that have become our own children are ours to reap.
+        for each in family:
+            if each.pid != child.pid:
+                with suppress(ChildProcessError):
+                    os.waitpid(each.pid, os.WNOHANG)
+        time.sleep(0.001)
+    return False
+
+
+def _family_of(
+    child: subprocess.Popen[bytes], sessions: set[int], mark: tuple[str, str]
+) -> list[psutil.Process]:
+    """The processes of a child's family. Their sessions are added: orphans are known by them."""
+    name, value = mark
+    family: list[psutil.Process] = []
+    for each in psutil.Process().children():
+        with suppress(psutil.Error, OSError):
+            is_ours = each.pid == child.pid or os.getsid(each.pid) in sessions
+            if is_ours or each.environ().get(name) == value:
+                family += [each, *each.children(recursive=True)]
+    for each in family:
+        with suppress(OSError):
+            sessions.add(os.getsid(each.pid))
+    return family
+
+
+def reap_orphans(children: Collection[int]) -> None:
+    """Reaps what has ended and was adopted. Not these, our own children: others wait for them."""
+    for each in psutil.Process().children():
+        with suppress(psutil.Error, ChildProcessError):
+            if each.pid not in children and each.status() == psutil.STATUS_ZOMBIE:
+                os.waitpid(each.pid, os.WNOHANG)
 
 
 def _reap_all() -> bool:

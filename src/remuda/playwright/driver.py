@@ -44,6 +44,14 @@ def serve_command(browser: str, config: Path) -> list[str]:
     ]
 
 
+def host_command(path: str) -> list[str]:
+    """The command that launches a browser for one client, when that connects to this path and says how."""
+    node, program = compute_driver_executable()
+    # Arguments and the like it takes only from clients that it is told to trust: these come from the worker.
+    options = ["--host", "127.0.0.1", "--path", path, "--max-clients", "1", "--unsafe"]
+    return [node, "--require", str(_LANGUAGES), program, "run-server", *options]
+
+
 def serve_environ(home: Path) -> dict[str, str]:
     """The environment of that command, with this directory for all files that it makes."""
     environ: Mapping[str, str] = get_driver_env()

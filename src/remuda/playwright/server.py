@@ -12,7 +12,8 @@ import signal
 import subprocess
 import tempfile
 from pathlib import Path
-from urllib.parse import urlsplit
+from typing import ClassVar
+from urllib.parse import urlencode, urlsplit
 
 import msgspec
 import psutil
@@ -20,10 +21,17 @@ import psutil
 from remuda.base.errors import DriverTimeout, DriverUnavailable
 from remuda.base.hosts import host_port
 from remuda.base.log import get_logger
-from remuda.base.processes import adopt_orphans, die_with_parent, kill_descendants, until_exit
+from remuda.base.processes import (
+    adopt_orphans,
+    die_with_parent,
+    has_ended,
+    kill_family,
+    reap_orphans,
+    until_exit,
+)
 from remuda.fleet.leftovers import MARK, holder_name
 from remuda.playwright.browsers import Launch
-from remuda.playwright.driver import serve_command, serve_environ
+from remuda.playwright.driver import host_command, serve_command, serve_environ
 
 log = get_logger(__name__)
 
@@ -31,17 +39,23 @@ LOOPBACK = "127.0.0.1"
 EVERYWHERE = "0.0.0.0"
 KILL_TIMEOUT = 10.0
 LOOK_EVERY = 0.01
-_URL_LINE = re.compile(rb"^(ws://\S+)\n", re.MULTILINE)
+_URL_LINE = re.compile(rb"^(?:Listening on )?(ws://\S+)\n", re.MULTILINE)
 
 
 class BrowserServer:
-    """A browser that Playwright clients connect to. Needs a process of its own: its end takes along
-    all children of that process."""
+    """A browser that Playwright clients connect to.
 
-    def __init__(self, launch: Launch, *, host: str = LOOPBACK, port: int = 0) -> None:
+    With a `network`, it is for one client, and reaches the addresses that this pattern names from that
+    client's side (`expose_network`). Such a browser is launched when the client connects.
+    """
+
+    _drivers: ClassVar[set[int]] = set()
+
+    def __init__(self, launch: Launch, *, host: str = LOOPBACK, port: int = 0, network: str = "") -> None:
         self._launch = launch
         self._host = host
         self._port = port
+        self._network = network
         self._name = holder_name()
         # A short path: Chromium puts a socket in here, and those have at most 107 characters.
         self.directory = Path(tempfile.gettempdir()) / self._name
@@ -64,12 +78,18 @@ class BrowserServer:
             raise DriverTimeout(f"The browser does not listen after {timeout:g} s: {self.tail()}") from None
 
     def _spawn(self) -> subprocess.Popen[bytes]:
-        config = self.directory / "launch.json"
-        config.write_bytes(msgspec.json.encode(self._options()))
-        command = serve_command(self._launch.browser, config)
+        # Whoever knows the path has the browser, so nobody shall guess it.
+        path = f"/playwright/{self._launch.browser}/{secrets.token_urlsafe(24)}"
+        if self._network:
+            command = host_command(path)
+        else:
+            config = self.directory / "launch.json"
+            options = {**self._launch.options, "host": self._host, "port": self._port, "wsPath": path}
+            config.write_bytes(msgspec.json.encode(options))
+            command = serve_command(self._launch.browser, config)
         try:
             with self._log.open("wb") as output:
-                return subprocess.Popen(
+                process = subprocess.Popen(
                     command,
                     stdin=subprocess.DEVNULL,
                     stdout=output,
@@ -80,21 +100,29 @@ class BrowserServer:
                 )
         except OSError as error:
             raise DriverUnavailable(f"{command[0]} cannot be started: {error}") from error
-
-    def _options(self) -> dict[str, object]:
-        # Whoever knows the path has the browser, so nobody shall guess it.
-        path = f"/playwright/{self._launch.browser}/{secrets.token_urlsafe(24)}"
-        return {**self._launch.options, "host": self._host, "port": self._port, "wsPath": path}
+        self._drivers.add(process.pid)
+        return process
 
     async def _await_endpoint(self, process: subprocess.Popen[bytes]) -> str:
         while True:
-            has_ended = process.poll() is not None
+            is_over = process.poll() is not None
             if match := _URL_LINE.search(self._log.read_bytes()):
-                return with_host(match[1].decode(), LOOPBACK)
-            if has_ended:
+                return with_host(match[1].decode(), LOOPBACK) + self._query()
+            if is_over:
                 raise DriverUnavailable(f"The browser ended at once: {self.tail()}")
             # A file, not a pipe, so that a driver that talks can never block; hence this look every 10 ms.
             await asyncio.sleep(LOOK_EVERY)
+
+    def _query(self) -> str:
+        if not self._network:
+            return ""
+        options = msgspec.json.encode(self._launch.options).decode()
+        wish = {"browser": self._launch.browser, "proxy": self._network, "launch-options": options}
+        return f"?{urlencode(wish)}"
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and not has_ended(self._process)
 
     async def ended(self) -> int:
         """Waits until it has ended by itself, with its browser or without; its exit status."""
@@ -107,8 +135,12 @@ class BrowserServer:
 
     def _stop(self) -> None:
         # Killed, not asked: the profile is thrown away, so there is nothing to save.
-        if not kill_descendants(KILL_TIMEOUT):
-            log.error("browser does not die", holder=self._name)
+        process = self._process
+        if process is not None:
+            if not kill_family(process, mark=(MARK, self._name), timeout=KILL_TIMEOUT):
+                log.error("browser does not die", holder=self._name)
+            self._drivers.discard(process.pid)
+            reap_orphans(self._drivers)
         shutil.rmtree(self.directory, ignore_errors=True)
 
     def tail(self) -> str:
@@ -118,7 +150,7 @@ class BrowserServer:
         except OSError:
             return ""
         # Nor its URL: that is a secret.
-        noise = ("at ", "ws://")
+        noise = ("at ", "ws://", "Listening on ws://")
         lines = [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith(noise)]
         return next((line.strip() for line in lines if "Error" in line), lines[-1].strip() if lines else "")
 
