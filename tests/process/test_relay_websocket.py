@@ -10,7 +10,7 @@ from aiohttp import web
 
 from relaying import DEADLINE, FAST, Client, Kit, Line, Witness, relaying, render_error
 from remuda.fleet.relay import Address, Forward, Relay
-from remuda.fleet.relay.farewell import GOING_AWAY
+from remuda.fleet.relay.farewell import going_away
 from waiting import eventually
 
 UPGRADE = (
@@ -194,7 +194,7 @@ async def test_an_open_tunnel_is_closed_when_the_relay_has_drained() -> None:
         await kit.relay.drain(0.01)
 
         await eventually(lambda: line.is_closed)
-        assert await client.receive_all() == GOING_AWAY
+        assert await client.receive_all() == going_away()
 
 
 async def test_who_is_told_that_it_ends_may_answer() -> None:
@@ -202,7 +202,7 @@ async def test_who_is_told_that_it_ends_may_answer() -> None:
         client, line = await upgraded(kit)
 
         draining = asyncio.create_task(kit.relay.drain(0.01))
-        await client.receive(GOING_AWAY)
+        await client.receive(going_away())
         client.send(b"so be it")
         await eventually(lambda: line.received.endswith(b"so be it"))
         line.transport.close()
@@ -235,4 +235,4 @@ async def test_nothing_is_said_to_a_client_that_has_not_taken_what_was_sent_befo
 
         client.writer.transport.resume_reading()  # type: ignore[attr-defined]
         with suppress(ConnectionError):
-            assert GOING_AWAY not in await client.receive_all()
+            assert going_away() not in await client.receive_all()

@@ -23,6 +23,7 @@ from remuda.fleet.relay.plan import (
     Plan,
     RenderError,
     Router,
+    TunnelLimits,
     Unobserved,
 )
 from remuda.fleet.relay.relay import Relay
@@ -48,6 +49,7 @@ __all__ = [
     "Request",
     "RequestTimeout",
     "Router",
+    "TunnelLimits",
     "Unobserved",
     "ask",
 ]

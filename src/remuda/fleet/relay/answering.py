@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from remuda.base.errors import Broken, RemudaError, UpstreamUnavailable
 from remuda.fleet.relay.body import Body
 from remuda.fleet.relay.head import UNTIL_CLOSE, Request, Response
-from remuda.fleet.relay.plan import Answer, Caller
+from remuda.fleet.relay.plan import Answer, Caller, TunnelLimits
 from remuda.fleet.relay.rewrite import homeward, render
 from remuda.fleet.relay.tunnel import Tunnel
 from remuda.fleet.relay.upstream import Upstream
@@ -34,6 +34,7 @@ class Answering:
     body: Body | None = None
     upstream: Upstream | None = None
     _caller: Caller | None = None
+    _limits = TunnelLimits()
     _task: asyncio.Task[None] | None = None
     _bytes_out = 0
     _status = 0
@@ -81,7 +82,7 @@ class Answering:
         )
         caller, self._caller = self._caller, None
         on_closed = finished if caller is None else partial(_call_both, finished, caller.ended)
-        tunnel = Tunnel(self._relay, self.request, on_closed)
+        tunnel = Tunnel(self._relay, self.request, on_closed, self._limits)
         early = self._client.become(tunnel, upstream)
         if rest:
             self._client.transport.write(rest)

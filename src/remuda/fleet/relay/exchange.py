@@ -85,7 +85,7 @@ class Exchange(Answering):
             self._forward(plan)
             return
         if isinstance(plan, Dial):
-            self._caller = plan.caller
+            self._caller, self._limits = plan.caller, plan.limits
             self._spawn(self._dial(plan))
             return
         self._plan = plan

@@ -12,7 +12,9 @@ from typing import cast
 from remuda.fleet.relay.tunnel import Pipe, Tunnel
 
 # RFC 6455 7.4.1: an endpoint is "going away", such as a server going down.
-GOING_AWAY = b"\x88\x02" + (1001).to_bytes(2, "big")
+_CODE = (1001).to_bytes(2, "big")
+# RFC 6455 5.5: a control frame holds at most 125 bytes, two of which are the code.
+_MAX_REASON = 123
 
 REST = 0.2
 """Without a byte for so long, a tunnel is at rest."""
@@ -20,13 +22,14 @@ LOOKS = 5
 READS = 3
 
 
-async def say_goodbye(tunnels: Collection[Tunnel]) -> None:
+async def say_goodbye(tunnels: Collection[Tunnel], reason: str = "") -> None:
     """Tells the clients of these tunnels that it ends, each as soon as its tunnel is at rest, for a second.
 
     The clients answer with a close frame of their own, which goes through the tunnel as any other does: so
     the upstreams hear of it too, and close.
     """
     left = set(tunnels)
+    frame = going_away(reason)
     for _ in range(LOOKS):
         for tunnel in left:
             tunnel.tell()  # Its count begins anew.
@@ -36,10 +39,16 @@ async def say_goodbye(tunnels: Collection[Tunnel]) -> None:
             await asyncio.sleep(0)
         resting = {tunnel for tunnel in left if _is_at_rest(tunnel)}
         for tunnel in resting:
-            tunnel.client.write(GOING_AWAY)
+            tunnel.client.write(frame)
         left -= resting
         if not left:
             return
+
+
+def going_away(reason: str = "") -> bytes:
+    """The close frame, with the reason in ASCII."""
+    payload = _CODE + reason.encode()[:_MAX_REASON]
+    return bytes((0x88, len(payload))) + payload
 
 
 def _is_at_rest(tunnel: Tunnel) -> bool:

@@ -70,15 +70,24 @@ class Caller(Protocol):
         """It is over: the client left, was answered, or its tunnel has closed. Told exactly once."""
 
 
+class TunnelLimits(NamedTuple):
+    """How long a WebSocket may last, and for how long its client may be silent: seconds, 0 for ever."""
+
+    lifetime: float = 0.0
+    idle: float = 0.0
+
+
 class Dial(Struct, frozen=True):
     """Open a WebSocket as `forward` says. Who has not answered after `timeout` seconds has refused.
 
-    The client hears nothing of a refusal: `caller` is asked what to do instead.
+    The client hears nothing of a refusal: `caller` is asked what to do instead. One that is over its
+    `limits` is ended with 1001 and the reason.
     """
 
     forward: Forward
     caller: Caller
     timeout: float
+    limits: TunnelLimits = TunnelLimits()
     quoted: int = 0
     """A status whose refusal is told word by word, in case nobody takes the WebSocket."""
     on_quote: Callable[[Answer], None] | None = None

@@ -63,6 +63,7 @@ class Relay:
         # per request would cost more than routing it.
         self.now = 0.0
         self._render_error = render_error
+        self._dismissed: dict[Tunnel, asyncio.Task[None]] = {}
         self._ticker: asyncio.TimerHandle | None = None
         self._on_empty: asyncio.Future[None] | None = None
 
@@ -133,6 +134,16 @@ class Relay:
         self.pool.close()
         self._stop_ticking()
 
+    async def _dismiss(self, tunnel: Tunnel, reason: str) -> None:
+        """End a WebSocket that is over its limits."""
+        try:
+            await say_goodbye([tunnel], reason)
+            await asyncio.sleep(LAST_WORDS)
+        finally:
+            if tunnel in self.tunnels:
+                tunnel.abort()
+            self._dismissed.pop(tunnel, None)
+
     def _stop_ticking(self) -> None:
         if self._ticker is not None:
             self._ticker.cancel()
@@ -145,6 +156,8 @@ class Relay:
             connection.expire()
         for tunnel in list(self.tunnels):
             tunnel.tell()
+            if tunnel not in self._dismissed and (reason := tunnel.overdue()):
+                self._dismissed[tunnel] = asyncio.create_task(self._dismiss(tunnel, reason), name="dismiss")
         if self._turned_away and descriptors.in_use() < self.crowded_at:
             log.warning("clients welcome again: %d were turned away", self._turned_away)
             self._turned_away = 0

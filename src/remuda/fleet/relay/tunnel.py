@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from remuda.fleet.relay.head import Request
+from remuda.fleet.relay.plan import TunnelLimits
 from remuda.fleet.relay.silence import probe_when_silent
 
 if TYPE_CHECKING:
@@ -15,8 +16,11 @@ class Tunnel:
     """An upgraded connection: what comes in on one side goes out on the other."""
 
     __slots__ = (
+        "_began",
         "_ended",
+        "_heard",
         "_inward",
+        "_limits",
         "_lost",
         "_on_closed",
         "_outward",
@@ -27,11 +31,15 @@ class Tunnel:
         "upstream",
     )
 
-    def __init__(self, relay: "Relay", request: Request, on_closed: Callable[[], None]) -> None:
+    def __init__(
+        self, relay: "Relay", request: Request, on_closed: Callable[[], None], limits: TunnelLimits
+    ) -> None:
         self.request = request
         self.expires = float("inf")
         self._relay = relay
         self._on_closed = on_closed
+        self._limits = limits
+        self._began = self._heard = relay.now
         self._ended = 0
         self._lost = 0
 
@@ -56,8 +64,19 @@ class Tunnel:
         """Tell the observer what has gone through since the last time."""
         bytes_in, self._inward.flowed = self._inward.flowed, 0
         bytes_out, self._outward.flowed = self._outward.flowed, 0
+        if bytes_in:
+            self._heard = self._relay.now
         if bytes_in or bytes_out:
             self._relay.observer.bytes_flowed(self.request, bytes_in, bytes_out)
+
+    def overdue(self) -> str:
+        """Which limit it is over, in words; empty if it is over none."""
+        now, limits = self._relay.now, self._limits
+        if limits.lifetime and now - self._began >= limits.lifetime:
+            return f"The connection has lasted {limits.lifetime:g} s, as long as it may"
+        if limits.idle and now - self._heard >= limits.idle:
+            return f"The client has been silent for {limits.idle:g} s, as long as it may"
+        return ""
 
     def ended(self, to: asyncio.Transport) -> None:
         """One side has nothing more to say: tell the other, which may still speak."""
