@@ -36,7 +36,7 @@ async def is_active(store: Store, **connections: int) -> bool:
 async def test_the_clients_headers_pass_and_the_target_is_the_workers(store: Store) -> None:
     worker = ScriptedWorker("w1")
     async with workers(store, worker), front_door(store) as door:
-        headers = {"x-playwright-proxy": "*", "x-playwright-browser": "chromium", "X-Mine": "yes"}
+        headers = {"x-playwright-launch-options": "{}", "x-playwright-browser": "chromium", "X-Mine": "yes"}
         socket = await door.connect("/?browser=chromium", headers=headers, compress=15)
 
         (seen,) = worker.requests

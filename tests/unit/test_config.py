@@ -201,6 +201,7 @@ def test_a_child_process_loads_the_very_same_config() -> None:
         "log_format": "json",
         "browser": "firefox",
         "playwright_browser": "firefox",
+        "playwright_isolation": "own",
         "record_size": "640x480",
     }
     changed = {option.name: unlike(option.default) for option in dataclasses.fields(Config)} | words

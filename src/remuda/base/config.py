@@ -27,6 +27,7 @@ Percent = Annotated[int, msgspec.Meta(ge=1, le=100)]
 FrameRate = Annotated[int, msgspec.Meta(ge=1, le=30)]
 Pixels = Annotated[str, msgspec.Meta(pattern=r"^\d{2,4}x\d{2,4}$")]
 BrowserType = Literal["chromium", "firefox", "webkit"]
+Isolation = Literal["shared", "own"]
 
 BEATS_PER_KEY_TTL = 3
 """A worker's key must outlive two lost beats."""
@@ -143,6 +144,20 @@ class Config:
         1.0, "Share of the traces that begin here which is kept; traces of clients are as they say."
     )
     browser: BrowserType = _option("chromium", "Browser of a worker.", also=("BROWSER_TYPE",))
+    playwright_isolation: Isolation = _option(
+        "shared",
+        "Whether Playwright clients share a worker's browser or get one of their own each, unless they ask "
+        "for one of their own; of a worker: which of both it serves.",
+    )
+    playwright_warm: Count = _option(
+        0, "Browsers of one's own that a worker keeps started for its next clients; each takes its memory."
+    )
+    playwright_timeout: Count = _option(
+        0, "Seconds after which a Playwright connection is ended; 0 means never."
+    )
+    playwright_idle: Count = _option(
+        0, "Seconds without a message from its client after which a connection is ended; 0 means never."
+    )
     playwright_workers: Count = _option(
         1, "Workers that `remuda up` starts for each browser, once a client waits for it; 0 means none."
     )

@@ -32,6 +32,10 @@ Warm = Annotated[int | None, typer.Option("--warm", help="Browsers kept waiting,
 Browser = Annotated[
     str | None, typer.Option("--browser", help="Browser of a worker: chromium (default), firefox or webkit.")
 ]
+Isolation = Annotated[
+    str | None,
+    typer.Option("--isolation", help="Playwright clients share a browser (shared) or have one each (own)."),
+]
 Workers = Annotated[
     int | None, typer.Option("--workers", help="Playwright workers per browser, once wanted (default 1).")
 ]
@@ -65,6 +69,7 @@ def up(
     warm: Warm = None,
     playwright_workers: Workers = None,
     playwright_eager: Eager = None,
+    playwright_isolation: Isolation = None,
     insecure: Insecure = None,
     config: ConfigFile = None,
     verbose: Verbose = 0,
@@ -89,6 +94,7 @@ def run(
     slots: Slots = None,
     warm: Warm = None,
     browser: Browser = None,
+    playwright_isolation: Isolation = None,
     insecure: Insecure = None,
     config: ConfigFile = None,
     verbose: Verbose = 0,

@@ -15,7 +15,7 @@ from remuda.base.log import get_logger
 from remuda.cli.child import Child
 from remuda.playwright.browsers import servable
 from remuda.playwright.demand import keep_announcing, until_wanted
-from remuda.playwright.model import Browser, browsers_of
+from remuda.playwright.model import OWN, Browser, browser_of, browsers_of
 from remuda.playwright.registry import bury
 from remuda.store import Store
 
@@ -29,13 +29,16 @@ class Workers:
 
     def __init__(self, config: Config) -> None:
         self._config = config
-        self._eager = browsers_of(config.playwright_eager)
-        here = {Browser(launch.browser) for launch in servable(config)}
-        if missing := self._eager - here:
+        eager = browsers_of(config.playwright_eager)
+        here = {browser_of(launch.browser) for launch in servable(config)}
+        if missing := {browser.engine for browser in eager} - here:
             raise Misconfigured(f"Playwright finds no {', '.join(sorted(missing))} here: see `remuda doctor`")
         self._killed: list[tuple[Browser, WorkerId]] = []
         self._has_killed = asyncio.Event()
-        self._by_browser = {browser: self._children_of(browser) for browser in sorted(here)}
+        self._eager = {browser.own for browser in eager} if config.playwright_isolation == OWN else eager
+        # Of those of one's own, too: a client may ask for one whatever others do.
+        kinds = sorted({*here, *(browser.own for browser in here)})
+        self._by_browser = {browser: self._children_of(browser) for browser in kinds}
         self.announced = asyncio.Event()
         """Set when clients can wait for what is started here."""
         if not self.children:
@@ -46,7 +49,7 @@ class Workers:
             Child(
                 ["worker"],
                 self._config.environ(),
-                args=["--browser", browser],
+                args=["--browser", browser.engine, "--isolation", "own" if browser.is_own else "shared"],
                 is_vital=False,
                 # Where its port is given, the next must wait until it is free.
                 hands_over=not self._config.playwright_port,

@@ -42,7 +42,7 @@ class Gateway(Role):
         rule = OriginRule(origins, is_bound_to_loopback=is_loopback(config.host))
         self._secret = HerdSecret(store)
         self._cdp = Cdp(self._directory, self._secret, keep=config.cdp_reconnect)
-        self._playwright = Proxy(store, config)
+        self._playwright = Proxy(store, config, self._secret)
         rooms: dict[Kind, Router] = {Kind.CDP: self._cdp.route, Kind.PLAYWRIGHT: self._playwright.route}
         self._door = Door(self._directory, rooms=rooms, origins=rule, secret=self._secret)
         self._counters = self._door.counters

@@ -10,7 +10,7 @@ from remuda.keyspace.key import HashName, Key, StringName, ZSetName, expires, un
 ANY_VERSION = "any"
 """Stands for the Playwright version of a worker that does not tell it: such a worker is offered to all."""
 
-_PARTS = {"browser": "chromium|firefox|webkit", "worker": rules.ID}
+_PARTS = {"browser": "(?:chromium|firefox|webkit)(?:-own)?", "worker": rules.ID}
 _BY_BROWSER = {"browser": _PARTS["browser"]}
 
 WORKER = Key(
@@ -20,7 +20,7 @@ WORKER = Key(
     writer="playwright/registry; playwright/reaper deletes",
     lifetime=expires(60),
     fields={
-        "browserType": "`chromium`, `firefox` or `webkit`",
+        "browserType": "`chromium`, `firefox` or `webkit`; with `-own` behind it, each client gets its own",
         "wsEndpoint": "WebSocket URL for the proxy to connect to",
         "endpoint": "the same URL, under the name that existing workers and proxies use",
         "status": "`available` or `draining`",

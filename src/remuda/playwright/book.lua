@@ -22,7 +22,7 @@ local call = redis.call
 local ACTIVE, LIFETIME, WORKERS, VERSIONS, OFFERS = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local SUSPECTS, LEASES, LEAVING, VACANT, TOTALS = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
 local WAITS, FAILURES = KEYS[11], KEYS[12]
-local own_browser = KEYS[13]:match('(%l+):%%s$')
+local own_browser = KEYS[13]:match('([%l-]+):%%s$')
 
 -- Redis' own clock: leases and beats of many machines are compared here, and their clocks differ.
 local clock = call('TIME')

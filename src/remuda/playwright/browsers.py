@@ -6,12 +6,12 @@ machine has. Everything here looks at the disk: on an event loop, call it in a t
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from remuda.base.config import Config
-from remuda.base.errors import Misconfigured
+from remuda.base.errors import InvalidArgument, Misconfigured
 from remuda.base.programs import locate, search
 from remuda.fleet.browsers import (
     CHROMIUM_COMMANDS,
@@ -48,6 +48,44 @@ def find_launch(browser: str, config: Config) -> Launch:
     if launch is None:
         raise Misconfigured(f"Playwright finds no {browser} here: {advice}")
     return launch
+
+
+def find_tailored_launch(browser: str, config: Config, wishes: Options) -> Launch:
+    """How to launch it as a client wishes; InvalidArgument names what this machine cannot do."""
+    wishes = dict(wishes)
+    config = replace(config, headless=wishes.pop("headless", config.headless))
+    if not config.headless and not any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY"))):
+        raise InvalidArgument("The launch option 'headless' cannot be false here: there is no display")
+    channel = wishes.pop("channel", "")
+    launch = _find_channel(browser, channel, config) if channel else find_launch(browser, config)
+    options = dict(launch.options)
+    path = wishes.pop("executablePath", "")
+    if path and (launch.program is None or locate(Path(path)).resolve() != launch.program.resolve()):
+        raise _not_offered("executablePath", path, launch)
+    sandbox = wishes.pop("chromiumSandbox", None)
+    if browser == "chromium" and sandbox is not None and sandbox != options["chromiumSandbox"]:
+        raise InvalidArgument(
+            f"The launch option 'chromiumSandbox' cannot be {str(sandbox).lower()} on this machine"
+        )
+    options["args"] = [*options.get("args", ()), *wishes.pop("args", ())]
+    return replace(launch, options={**options, **wishes})
+
+
+def _find_channel(browser: str, channel: str, config: Config) -> Launch:
+    if browser == "chromium" and channel in _CHANNELS:
+        if channel == "chromium" and has_build("chromium") and not config.chromium:
+            return _chromium_at(None, config, channel=channel)
+        program = _first(_CHANNELS[channel])
+        if program is not None:
+            return _chromium_at(program, config)
+    launch = find_launch(browser, config)
+    if channel != launch.options.get("channel"):
+        raise _not_offered("channel", channel, launch)
+    return launch
+
+
+def _not_offered(option: str, value: str, launch: Launch) -> InvalidArgument:
+    return InvalidArgument(f"The launch option {option!r} is {value!r}, which is not offered; {launch} is")
 
 
 def servable(config: Config) -> list[Launch]:
@@ -100,6 +138,11 @@ def _first(commands: Sequence[str]) -> Path | None:
     return next(iter(search(commands, all_places())), None)
 
 
+# Playwright's names for kinds of Chromium, each a program of its own.
+_CHANNELS: Mapping[str, Sequence[str]] = {
+    "chromium": ("chromium", "chromium-browser"),
+    "chrome": ("google-chrome", "google-chrome-stable", "chrome"),
+}
 _Finder = Callable[[Config], Launch | None]
 _FINDERS: Mapping[str, tuple[_Finder, str]] = {
     "chromium": (_chromium, "apt-get install chromium-headless-shell, or set REMUDA_CHROMIUM to its path"),

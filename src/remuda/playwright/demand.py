@@ -86,7 +86,7 @@ async def check_startable(store: Store, browser: Browser, *, expected: Collectio
         raise BrowserNotOffered(
             f"No worker has {browser}, and nothing here can start one; on offer: "
             f"{', '.join(offered) or 'nothing'}. `remuda doctor` says what a machine lacks, "
-            f"and `remuda run worker --browser {browser}` starts a worker where it lacks nothing"
+            f"and `{browser.worker_command}` starts a worker where it lacks nothing"
         )
 
 

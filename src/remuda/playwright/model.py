@@ -18,6 +18,9 @@ _FIRST_MILLISECOND = 100_000_000_000
 # What the config promises is when a crash has healed: the lease, and the time until the next sweep after it.
 LEASE_SHARE = 2 / 3
 
+START_TIMEOUT = 60.0
+"""Seconds that a machine may take to start a browser."""
+
 WAIT_BUCKETS = (0.01, 0.05, 0.25, 1, 2, 5, 10, 20, 30, 60, 120, 300)
 """Seconds up to which the waits of clients for a place are told apart, for the metrics."""
 BEYOND = "+Inf"
@@ -25,11 +28,45 @@ BEYOND = "+Inf"
 
 
 class Browser(StrEnum):
-    """What a worker can hold."""
+    """What a worker serves: a browser that its clients share, or one for each client.
+
+    Those of one's own are browser types of their own in Redis: what others, such as the original proxy, look
+    for under the documented names are always shared ones.
+    """
 
     CHROMIUM = "chromium"
     FIREFOX = "firefox"
     WEBKIT = "webkit"
+    CHROMIUM_OWN = "chromium-own"
+    FIREFOX_OWN = "firefox-own"
+    WEBKIT_OWN = "webkit-own"
+
+    @property
+    def is_own(self) -> bool:
+        return self.endswith(_OWN)
+
+    @property
+    def engine(self) -> "Browser":
+        """The browser itself, whoever shares it."""
+        return Browser(self.removesuffix(_OWN))
+
+    @property
+    def worker_command(self) -> str:
+        """What starts a worker of it."""
+        isolation = " --isolation own" if self.is_own else ""
+        return f"remuda run worker --browser {self.engine}{isolation}"
+
+    @property
+    def own(self) -> "Browser":
+        """The same for one client alone."""
+        return Browser(f"{self.engine}{_OWN}")
+
+
+OWN = "own"
+"""The value of `playwright_isolation` by which each client has a browser of its own."""
+_OWN = f"-{OWN}"
+ENGINES = tuple(browser for browser in Browser if not browser.is_own)
+"""What clients ask for by name."""
 
 
 class Status(StrEnum):
@@ -132,15 +169,19 @@ class Surplus:
 
 def browser_of(text: str) -> Browser:
     """The browser of this name; InvalidArgument names those there are."""
-    try:
-        return Browser(text)
-    except ValueError:
-        raise InvalidArgument(f"There is no browser {text!r}; there are {', '.join(Browser)}") from None
+    if text not in ENGINES:
+        raise InvalidArgument(f"There is no browser {text!r}; there are {', '.join(ENGINES)}")
+    return Browser(text)
 
 
 def browsers_of(text: str) -> set[Browser]:
     """The browsers of these names, which are separated by commas."""
-    return {browser_of(name.strip()) for name in text.split(",") if name.strip()}
+    return {_kind_of(name.strip()) for name in text.split(",") if name.strip()}
+
+
+def _kind_of(text: str) -> Browser:
+    """The same as `browser_of`, for operators, who may also mean browsers of one's own."""
+    return Browser(text) if text in tuple(Browser) else browser_of(text)
 
 
 def version_of(user_agent: str) -> str:

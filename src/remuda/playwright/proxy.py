@@ -13,26 +13,31 @@ from remuda.base.config import Config
 from remuda.base.errors import Unavailable, VersionNotOffered
 from remuda.base.ids import WorkerId
 from remuda.base.log import get_logger
-from remuda.fleet.relay import Address, Answer, Dial, Forward, Plan, Request
+from remuda.fleet.relay import Address, Answer, Dial, Forward, Plan, Request, TunnelLimits
+from remuda.fleet.secret import HerdSecret
 from remuda.playwright.connections import Connections
-from remuda.playwright.model import Limits, Outcome, Place, browsers_of
+from remuda.playwright.model import START_TIMEOUT, Limits, Outcome, Place, browsers_of
 from remuda.playwright.waiting import WaitingRoom
-from remuda.playwright.wish import Wish, read_wish
+from remuda.playwright.wish import Defaults, Wish, read_wish
 from remuda.store import Store
 
 log = get_logger(__name__)
 
 # How Playwright's server refuses a client of another version.
 VERSION_MISMATCH = 428
+# How a worker refuses launch options that it cannot honour.
+NOT_HONOURED = 400
 _PORTS = {"ws": 80}
 
 
 class Proxy:
     """A gateway's Playwright side. Run `run()` as a task of the gateway's, and `finish()` at its end."""
 
-    def __init__(self, store: Store, config: Config) -> None:
-        self._default = config.playwright_browser
+    def __init__(self, store: Store, config: Config, secret: HerdSecret) -> None:
+        self._secret = secret
+        self._defaults = Defaults.of(config)
         self._dial_timeout = float(config.playwright_dial)
+        self._limits = TunnelLimits(float(config.playwright_timeout), float(config.playwright_idle))
         self._connections = Connections(store, Limits.of(config))
         self._room = WaitingRoom(
             store,
@@ -44,10 +49,14 @@ class Proxy:
 
     def route(self, request: Request) -> Plan | Awaitable[Plan]:
         """What becomes of a request; the relay's router for all that is Playwright's."""
-        wish = read_wish(request, default=self._default)
+        wish = read_wish(request, self._defaults)
         if isinstance(wish, Answer):
             return wish
-        return Call(self._room, self._connections, wish, self._dial_timeout).dial()
+        if wish.dropped:
+            log.info("launch arguments dropped", browser=wish.browser, arguments=list(wish.dropped))
+        # Only those are processes of the herd: behind other workers listens Playwright's driver itself.
+        credential = self._secret.line if wish.browser.is_own else b""
+        return Call(self._room, self._connections, wish, self._dial_timeout, self._limits, credential).dial()
 
     async def run(self) -> None:
         """Keeps what is open counted and what waits in line, until it is cancelled."""
@@ -67,12 +76,23 @@ class Proxy:
 class Call:
     """One client's connection, from its request to its end; the relay's caller."""
 
-    def __init__(self, room: WaitingRoom, connections: Connections, wish: Wish, dial_timeout: float) -> None:
+    def __init__(
+        self,
+        room: WaitingRoom,
+        connections: Connections,
+        wish: Wish,
+        dial_timeout: float,
+        limits: TunnelLimits,
+        credential: bytes,
+    ) -> None:
         self._room = room
         self._connections = connections
         self._wish = wish
+        self._limits = limits
+        self._credential = credential
         self._came = clock.monotonic()
-        self._dial_timeout = dial_timeout
+        # A browser of one's own is launched within this time.
+        self._dial_timeout = max(dial_timeout, START_TIMEOUT) if wish.browser.is_own else dial_timeout
         self._place: Place | None = None
         self._outcome = Outcome.UNUSED
         self._failed: list[WorkerId] = []
@@ -84,12 +104,13 @@ class Call:
         while True:
             place = await self._room.find(self._wish, came=self._came, failed=self._failed)
             self._place = place
-            forward = way_to(place.endpoint)
+            forward = way_to(place.endpoint, query=self._wish.query, credential=self._credential)
             if forward is not None:
                 return Dial(
                     forward,
                     self,
                     self._dial_timeout,
+                    limits=self._limits,
                     quoted=VERSION_MISMATCH,
                     on_quote=self._note_mismatch,
                 )
@@ -97,6 +118,8 @@ class Call:
             self._give_up("its endpoint is no ws:// address")
 
     def is_answer(self, status: int) -> bool:
+        if self._wish.browser.is_own and status == NOT_HONOURED:
+            return True
         # A client that tells no version cannot be helped by another worker.
         return status == VERSION_MISMATCH and not self._wish.version
 
@@ -140,10 +163,10 @@ class Call:
             self._connections.close(place, self._outcome)
 
 
-def way_to(endpoint: str) -> Forward | None:
+def way_to(endpoint: str, *, query: str = "", credential: bytes = b"") -> Forward | None:
     """The way to a worker's browser; None when its endpoint is no address.
 
-    The query of the client stays here: the worker's path is all that it must know.
+    The query of the client stays here: the worker's path, and this, is all that it must know.
     """
     try:
         parts = urlsplit(endpoint)
@@ -152,5 +175,7 @@ def way_to(endpoint: str) -> Forward | None:
         return None
     if not host:
         return None
-    target = parts.path + (f"?{parts.query}" if parts.query else "")
-    return Forward(Address(host, port), target or "/", host=parts.netloc.rpartition("@")[2])
+    queries = "&".join(each for each in (parts.query, query) if each)
+    target = parts.path + (f"?{queries}" if queries else "")
+    netloc = parts.netloc.rpartition("@")[2]
+    return Forward(Address(host, port), target or "/", host=netloc, credential=credential)

@@ -85,7 +85,7 @@ class Selector:
 def check_offer(browser: Browser, version: str, *, workers: int, offers: Sequence[str]) -> None:
     """NoWorker if the browser has none, VersionNotOffered if none of them speaks the client's version."""
     if not workers and not offers:
-        raise NoWorker(f"There is no worker with {browser} (`remuda run worker --browser {browser}` is one)")
+        raise NoWorker(f"There is no worker with {browser} (`{browser.worker_command}` is one)")
     if version and not {version, ANY_VERSION}.intersection(offers):
         known = ", ".join(sorted(offers, key=_by_number)) or "none that tells its version"
         raise VersionNotOffered(

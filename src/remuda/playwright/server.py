@@ -31,6 +31,7 @@ from remuda.base.processes import (
 )
 from remuda.fleet.leftovers import MARK, holder_name
 from remuda.playwright.browsers import Launch
+from remuda.playwright.checkup import check_up
 from remuda.playwright.driver import host_command, serve_command, serve_environ
 
 log = get_logger(__name__)
@@ -78,6 +79,7 @@ class BrowserServer:
             raise DriverTimeout(f"The browser does not listen after {timeout:g} s: {self.tail()}") from None
 
     def _spawn(self) -> subprocess.Popen[bytes]:
+        environ = {**serve_environ(self.directory), MARK: self._name}
         # Whoever knows the path has the browser, so nobody shall guess it.
         path = f"/playwright/{self._launch.browser}/{secrets.token_urlsafe(24)}"
         if self._network:
@@ -85,6 +87,9 @@ class BrowserServer:
         else:
             config = self.directory / "launch.json"
             options = {**self._launch.options, "host": self._host, "port": self._port, "wsPath": path}
+            if "env" in options:
+                # The browser would have no other variables than these.
+                options["env"] = {**environ, **options["env"]}
             config.write_bytes(msgspec.json.encode(options))
             command = serve_command(self._launch.browser, config)
         try:
@@ -94,7 +99,7 @@ class BrowserServer:
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=output,
-                    env={**serve_environ(self.directory), MARK: self._name},
+                    env=environ,
                     start_new_session=True,
                     preexec_fn=die_with_parent(signal.SIGKILL),
                 )
@@ -116,8 +121,13 @@ class BrowserServer:
     def _query(self) -> str:
         if not self._network:
             return ""
-        options = msgspec.json.encode(self._launch.options).decode()
-        wish = {"browser": self._launch.browser, "proxy": self._network, "launch-options": options}
+        options = dict(self._launch.options)
+        if self._launch.browser == "firefox":
+            # Else it reaches its own machine, and not the client's, at addresses such as 127.0.0.1.
+            preferences = options.get("firefoxUserPrefs", {})
+            options["firefoxUserPrefs"] = {**preferences, "network.proxy.allow_hijacking_localhost": True}
+        text = msgspec.json.encode(options).decode()
+        wish = {"browser": self._launch.browser, "proxy": self._network, "launch-options": text}
         return f"?{urlencode(wish)}"
 
     @property
@@ -155,6 +165,10 @@ class BrowserServer:
         return next((line.strip() for line in lines if "Error" in line), lines[-1].strip() if lines else "")
 
     # What it serves
+
+    async def check(self, *, timeout: float) -> None:
+        """Returns if its browser answers; DriverUnavailable if it does not."""
+        await check_up(self.endpoint, timeout=timeout)
 
     def connections(self) -> int:
         """How many clients are connected, whatever anybody has counted. Blocks."""

@@ -1,13 +1,17 @@
 """What a Playwright client wants, read from its request. Pure."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from urllib.parse import parse_qs, unquote
+from urllib.parse import parse_qs, unquote, urlencode
 
 import msgspec
 
-from remuda.base.errors import UnknownCommand, UpgradeRequired, VersionNotOffered
+from remuda.base.config import Config
+from remuda.base.errors import InvalidArgument, UnknownCommand, UpgradeRequired, VersionNotOffered
+from remuda.fleet.permits import NOTHING_MORE, Allowance
 from remuda.fleet.relay import Answer, Request
-from remuda.playwright.model import Browser, browser_of, path_version, version_of
+from remuda.playwright.model import OWN, Browser, browser_of, path_version, version_of
+from remuda.playwright.options import LaunchSieve, check_network, need_own_browser
 
 _ROOM = "playwright"
 _DISCOVERY = "json"
@@ -21,12 +25,37 @@ class Wish:
 
     browser: Browser
     version: str
+    query: str = ""
+    """What the worker of a browser of one's own must know, as the query of its URL."""
+    dropped: Sequence[str] = ()
+    """Launch arguments that were left out because they are pointless here."""
 
     def __str__(self) -> str:
-        return f"{self.browser} for Playwright {self.version}" if self.version else str(self.browser)
+        name = f"{self.browser.engine} of one's own" if self.browser.is_own else str(self.browser)
+        return f"{name} for Playwright {self.version}" if self.version else name
 
 
-def read_wish(request: Request, *, default: str) -> Wish | Answer:
+@dataclass(frozen=True, kw_only=True)
+class Defaults:
+    """What holds for clients that say nothing of it."""
+
+    browser: str = Config.playwright_browser
+    headless: bool = Config.headless
+    is_own: bool = False
+    """Whether each has a browser of its own."""
+    allowed: Allowance = NOTHING_MORE
+
+    @classmethod
+    def of(cls, config: Config) -> "Defaults":
+        return cls(
+            browser=config.playwright_browser,
+            headless=config.headless,
+            is_own=config.playwright_isolation == OWN,
+            allowed=Allowance.of(config.allow_browser_args),
+        )
+
+
+def read_wish(request: Request, defaults: Defaults) -> Wish | Answer:
     """The client's wish, or the answer to its question where the WebSocket is.
 
     `connect("http://...")` asks that first. Raises InvalidArgument, UnknownCommand, VersionNotOffered or
@@ -35,10 +64,11 @@ def read_wish(request: Request, *, default: str) -> Wish | Answer:
     path, _, query = request.target.partition("?")
     named, asked, asks_where = _split(path)
     browser = browser_of(
-        named or _last(query, "browser") or request.header("x-playwright-browser") or default
+        named or _last(query, "browser") or request.header("x-playwright-browser") or defaults.browser
     )
     if request.is_upgrade:
-        return Wish(browser, _version(asked, version_of(request.header("user-agent") or "")))
+        version = _version(asked, version_of(request.header("user-agent") or ""))
+        return _judge_isolation(request, query, Wish(browser, version), defaults)
     if asks_where:
         return _HERE
     raise UpgradeRequired(
@@ -62,6 +92,30 @@ def _split(path: str) -> tuple[str, str, bool]:
             f"at /{_ROOM}/<name>/playwright-<version>, such as /{_ROOM}/chromium/playwright-1.64.1."
         )
     return parts[0] if parts else "", version, asks_where
+
+
+def _judge_isolation(request: Request, query: str, wish: Wish, defaults: Defaults) -> Wish:
+    """The wish for a browser of one's own, if the client asks for one or for what a shared one cannot do."""
+    # Playwright's own server reads these two the same way, and the query before the header.
+    given = _last(query, "launch-options") or request.header("x-playwright-launch-options")
+    network = _last(query, "proxy") or request.header("x-playwright-proxy") or ""
+    sieve = LaunchSieve(wish.browser, headless=defaults.headless, allowed=defaults.allowed)
+    options = sieve.read(given) if given else {}
+    check_network(network, options)
+    own = _last(query, "own").lower()
+    if own not in ("", "true", "false"):
+        raise InvalidArgument(f"'own' is {own!r}; it can be true or false")
+    reasons = [
+        *(["playwright_isolation is own here"] if defaults.is_own else []),
+        *([f"expose_network is {network!r}"] if network else []),
+        *(["the launch options ask for it"] if need_own_browser(options) else []),
+    ]
+    if reasons and own == "false":
+        raise InvalidArgument(f"'own' is false, but only a browser of one's own will do: {reasons[0]}")
+    if not reasons and own != "true":
+        return wish
+    details = {"launch-options": msgspec.json.encode(options).decode(), "proxy": network}
+    return Wish(wish.browser.own, wish.version, urlencode(details), sieve.dropped)
 
 
 def _version(asked: str, own: str) -> str:

@@ -17,18 +17,19 @@ from remuda.base.ids import RoleId, WorkerId
 from remuda.base.log import get_logger
 from remuda.fleet.leftovers import clear_orphans
 from remuda.fleet.role import ROLE_ID, Role
+from remuda.fleet.secret import HerdSecret
 from remuda.playwright import model
-from remuda.playwright.browsers import Launch, find_launch
-from remuda.playwright.checkup import check_up
+from remuda.playwright.browsers import find_launch
 from remuda.playwright.demand import announce_starter
 from remuda.playwright.driver import playwright_version
+from remuda.playwright.model import START_TIMEOUT
+from remuda.playwright.own import OwnBrowsers
 from remuda.playwright.registry import Registry
 from remuda.playwright.server import EVERYWHERE, LOOPBACK, BrowserServer, with_host
 from remuda.store import Store
 
 log = get_logger(__name__)
 
-START_TIMEOUT = 60.0
 CHECK_TIMEOUT = 10.0
 """So long a browser may take to answer before it counts as hanging; a busy machine makes it slow, too."""
 END_GRACE = 1.0
@@ -39,7 +40,7 @@ CONNECT_GRACE = 10.0
 
 
 class Worker(Role):
-    """One browser of one type. Needs a process of its own."""
+    """One browser of one type for all its clients, or one for each. Needs a process of its own."""
 
     name = "worker"
 
@@ -49,8 +50,9 @@ class Worker(Role):
         self._store = store
         self._config = config
         self._check_timeout = check_timeout
-        self._browser = model.browser_of(config.browser)
-        self._server: BrowserServer | None = None
+        engine = model.browser_of(config.browser)
+        self._browser = engine.own if config.playwright_isolation == model.OWN else engine
+        self._server: BrowserServer | OwnBrowsers | None = None
         self._registry: Registry | None = None
         self._is_draining = False
         self._beating: asyncio.Task[None] | None = None
@@ -60,29 +62,30 @@ class Worker(Role):
 
     async def start(self) -> None:
         # Server and entry are kept before they are used: a start that is given up half-way leaves nothing.
-        self._server = server = self._make_server(await asyncio.to_thread(self._prepare))
+        self._server = server = await asyncio.to_thread(self._make_server)
         # Clients wait for a browser that is on its way.
         await announce_starter(self._store, self.id, [self._browser])
         await server.start(timeout=START_TIMEOUT)
         self._ending = asyncio.create_task(server.ended(), name="end of the browser")
-        await check_up(server.endpoint, timeout=START_TIMEOUT)
+        await server.check(timeout=START_TIMEOUT)
         self._registry = registry = self._make_entry(server)
         await registry.register()
         log.info("worker registered", worker=self.id, browser=self._browser)
         self._beating = asyncio.create_task(self._keep_beating(server, registry), name="beat")
 
-    def _prepare(self) -> Launch:
+    def _make_server(self) -> BrowserServer | OwnBrowsers:
         # An earlier worker may have been killed in a way that left nobody to clear up after it.
         clear_orphans()
-        return find_launch(self._browser, self._config)
-
-    def _make_server(self, launch: Launch) -> BrowserServer:
-        config = self._config
+        config, engine = self._config, self._browser.engine
+        launch = find_launch(engine, config)
         is_public = bool(config.playwright_host) and not is_loopback(config.playwright_host)
         host = EVERYWHERE if is_public else LOOPBACK
+        if self._browser.is_own:
+            secret = HerdSecret(self._store)
+            return OwnBrowsers(engine, config, secret, host=host, port=config.playwright_port)
         return BrowserServer(launch, host=host, port=config.playwright_port)
 
-    def _make_entry(self, server: BrowserServer) -> Registry:
+    def _make_entry(self, server: BrowserServer | OwnBrowsers) -> Registry:
         """What it says of itself to the fleet."""
         config = self._config
         endpoint = with_host(server.endpoint, config.playwright_host or LOOPBACK)
@@ -136,7 +139,7 @@ class Worker(Role):
 
     # While it serves
 
-    async def _keep_beating(self, server: BrowserServer, registry: Registry) -> None:
+    async def _keep_beating(self, server: BrowserServer | OwnBrowsers, registry: Registry) -> None:
         """Beats for ever, through any absence of Redis."""
         with self._store.subscribe(registry.command_channel) as calls:
             while True:
@@ -148,10 +151,10 @@ class Worker(Role):
                     await self._check(server)
                 await self._beat(registry, sockets)
 
-    async def _check(self, server: BrowserServer) -> None:
+    async def _check(self, server: BrowserServer | OwnBrowsers) -> None:
         """Has a worker leave whose browser does not answer. It drains: what still works may finish."""
         try:
-            await check_up(server.endpoint, timeout=self._check_timeout)
+            await server.check(timeout=self._check_timeout)
         except DriverUnavailable as error:
             if await self._has_ended():
                 return

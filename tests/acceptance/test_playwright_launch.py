@@ -1,0 +1,156 @@
+"""Stock Playwright clients with a browser of their own: launch options, and the client's own network."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import psutil
+import pytest
+from playwright.async_api import Error, Playwright, async_playwright
+
+from herds import Herd
+from remuda.keyspace.playwright import ACTIVE_CONNECTIONS
+from remuda.store import Store
+from waiting import eventually
+
+# In one process, so that only one herd has to start a browser of each kind for them.
+pytestmark = pytest.mark.xdist_group("acceptance playwright")
+
+
+@pytest.fixture
+async def playwright() -> AsyncIterator[Playwright]:
+    async with async_playwright() as playwright:
+        yield playwright
+
+
+def socket_of(herd: Herd) -> str:
+    return herd.url.replace("http", "ws")
+
+
+def options(**given: Any) -> dict[str, str]:
+    return {"x-playwright-launch-options": json.dumps(given)}
+
+
+async def places(herd: Herd, browser: str) -> list[int]:
+    """How many connections each worker of such browsers has, by the documented counter."""
+    async with Store(herd.redis_url) as store:
+        counts = await store.hgetall(ACTIVE_CONNECTIONS())
+    return [int(count) for field, count in counts.items() if field.startswith(f"{browser}:")]
+
+
+@pytest.mark.parametrize("name", ["chromium", "firefox"])
+async def test_a_browser_of_ones_own_is_counted_and_ends_with_the_connection(
+    herd: Herd, playwright: Playwright, name: str
+) -> None:
+    browser = await getattr(playwright, name).connect(f"{socket_of(herd)}/playwright/{name}?own=true")
+    page = await browser.new_page()
+    await page.goto("data:text/html,<title>mine</title>")
+
+    assert await page.title() == "mine"
+    assert await places(herd, f"{name}-own") == [1]
+    await browser.close()
+    await eventually(lambda: is_free(herd, f"{name}-own"))
+
+
+async def is_free(herd: Herd, browser: str) -> bool:
+    return not any(await places(herd, browser))
+
+
+async def test_an_address_with_http_leads_to_one_too(herd: Herd, playwright: Playwright) -> None:
+    browser = await playwright.chromium.connect(f"{herd.url}?own=true")
+
+    assert 1 in await places(herd, "chromium-own")
+    await browser.close()
+
+
+@dataclass(frozen=True)
+class Visit:
+    """A request that came in: its first line, and the command of the process that sent it."""
+
+    line: str
+    sender: Sequence[str]
+
+
+@asynccontextmanager
+async def answering(body: str) -> AsyncIterator[tuple[int, list[Visit]]]:
+    """A server or proxy that says this to everybody; its port, and who has come."""
+    visits: list[Visit] = []
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        port = writer.get_extra_info("peername")[1]
+        visits.append(Visit(head.decode().partition("\r\n")[0], await asyncio.to_thread(command_at, port)))
+        page = body.encode()
+        writer.write(
+            b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nConnection: close\r\n"
+            b"Content-Length: %d\r\n\r\n%b" % (len(page), page)
+        )
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    async with server:
+        yield server.sockets[0].getsockname()[1], visits
+
+
+def command_at(port: int) -> Sequence[str]:
+    """The command line of the process whose socket has this port."""
+    sockets = psutil.net_connections("tcp")
+    (pid,) = {each.pid for each in sockets if each.laddr and each.laddr.port == port and each.pid}
+    return psutil.Process(pid).cmdline()
+
+
+@pytest.mark.parametrize("name", ["chromium", "firefox"])
+async def test_a_proxy_is_used(herd: Herd, playwright: Playwright, name: str) -> None:
+    async with answering("<title>by way of the proxy</title>") as (port, visits):
+        headers = options(proxy={"server": f"http://127.0.0.1:{port}"})
+        browser = await getattr(playwright, name).connect(socket_of(herd), headers=headers)
+        page = await browser.new_page()
+        await page.goto("http://pasture.invalid/")
+
+        assert await page.title() == "by way of the proxy"
+        assert "GET http://pasture.invalid/ HTTP/1.1" in [visit.line for visit in visits]
+        await browser.close()
+
+
+async def test_arguments_take_effect(herd: Herd, playwright: Playwright) -> None:
+    headers = options(args=["--user-agent=Mule"])
+    browser = await playwright.chromium.connect(socket_of(herd), headers=headers)
+    page = await browser.new_page()
+
+    assert await page.evaluate("navigator.userAgent") == "Mule"
+    await browser.close()
+
+
+async def test_preferences_take_effect(herd: Herd, playwright: Playwright) -> None:
+    headers = options(firefoxUserPrefs={"general.useragent.override": "Mule"})
+    browser = await playwright.firefox.connect(socket_of(herd), headers=headers)
+    page = await browser.new_page()
+
+    assert await page.evaluate("navigator.userAgent") == "Mule"
+    await browser.close()
+
+
+async def test_a_forbidden_argument_is_refused_by_its_name(herd: Herd, playwright: Playwright) -> None:
+    with pytest.raises(Error, match="400 Bad Request") as refusal:
+        await playwright.chromium.connect(
+            socket_of(herd), headers=options(args=["--gpu-launcher=touch /tmp/x"])
+        )
+
+    assert "'--gpu-launcher=touch /tmp/x'" in str(refusal.value)
+
+
+@pytest.mark.parametrize("name", ["chromium", "firefox"])
+async def test_expose_network_leads_through_the_client(herd: Herd, playwright: Playwright, name: str) -> None:
+    async with answering("<title>at the client's</title>") as (port, visits):
+        browser = await getattr(playwright, name).connect(socket_of(herd), expose_network="*")
+        page = await browser.new_page()
+        await page.goto(f"http://127.0.0.1:{port}/")
+
+        assert await page.title() == "at the client's"
+        # The driver of the client, not that of the worker.
+        assert "run-driver" in visits[0].sender
+        await browser.close()

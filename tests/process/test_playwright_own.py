@@ -1,0 +1,216 @@
+"""Browsers of one's own, from a real worker: apart from each other, and gone with their clients."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+from pathlib import Path
+from urllib.parse import urlencode
+
+import psutil
+import pytest
+from playwright.async_api import Browser, Error, Playwright, async_playwright
+
+from processes import are_gone
+from remuda.fleet.leftovers import clear_orphans
+from remuda.fleet.secret import HerdSecret
+from remuda.keyspace.playwright import ACTIVE_CONNECTIONS
+from remuda.store import Store
+from remuda.store.census import take_census
+from waiting import eventually
+from workers import RunningWorker, entries, only_entry, processes_of, running_worker
+
+SECRET = "data:text/html,<title>secret</title>"
+OWN = ("--isolation", "own")
+
+
+@pytest.fixture
+async def playwright() -> AsyncIterator[Playwright]:
+    async with async_playwright() as playwright:
+        yield playwright
+
+
+def directories_of(worker: RunningWorker) -> list[Path]:
+    """Where the files of its browsers are."""
+    return list(Path(tempfile.gettempdir()).glob(f"remuda-{worker.process.pid}-*"))
+
+
+async def credentials(store: Store) -> dict[str, str]:
+    """What gateways show to a worker of their herd."""
+    secret = HerdSecret(store)
+    await secret.read()
+    return dict([secret.header])
+
+
+def with_wishes(endpoint: str, **options: object) -> str:
+    """The endpoint as a gateway asks for launch options there."""
+    return f"{endpoint}?{urlencode({'launch-options': json.dumps(options)})}"
+
+
+async def test_clients_of_a_worker_are_out_of_each_others_reach(
+    store: Store, tmp_path: Path, playwright: Playwright
+) -> None:
+    async with running_worker(store, tmp_path, *OWN) as worker:
+        ((key, entry),) = (await entries(store)).items()
+        assert key.startswith("worker:chromium-own:")
+        assert entry["browserType"] == "chromium-own"
+        assert await take_census(store) == []
+
+        connect = partial(playwright.chromium.connect, headers=await credentials(store))
+        alice, bob = await connect(entry["wsEndpoint"]), await connect(entry["wsEndpoint"])
+        page = await alice.new_page()
+        await page.goto(SECRET)
+        spy = await bob.new_browser_cdp_session()
+        targets = (await spy.send("Target.getTargets"))["targetInfos"]
+
+        assert "secret" not in [target["title"] for target in targets]
+        assert len(directories_of(worker)) == 2
+
+        await end_browser(bob)
+        await eventually(lambda: len(directories_of(worker)) == 1)
+        assert not bob.is_connected()
+        assert await page.title() == "secret"
+        await alice.close()
+        await eventually(lambda: directories_of(worker) == [])
+
+
+async def end_browser(browser: Browser) -> None:
+    session = await browser.new_browser_cdp_session()
+    # The answer may be lost with the browser.
+    with suppress(Error):
+        await session.send("Browser.close")
+    await eventually(lambda: not browser.is_connected())
+
+
+_CLIENT = """
+import json, sys
+from playwright.sync_api import sync_playwright
+with sync_playwright() as playwright:
+    page = playwright.chromium.connect(sys.argv[1], headers=json.loads(sys.argv[2])).new_page()
+    print("ready", flush=True)
+    page.wait_for_timeout(600_000)
+"""
+
+
+@asynccontextmanager
+async def client_process(store: Store) -> AsyncIterator[subprocess.Popen[bytes]]:
+    """A client of the one worker, with a page open, in a session of its own."""
+    endpoint = (await only_entry(store))["wsEndpoint"]
+    process = subprocess.Popen(
+        [sys.executable, "-c", _CLIENT, endpoint, json.dumps(await credentials(store))],
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    try:
+        assert await asyncio.to_thread(process.stdout.readline) == b"ready\n"
+        yield process
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        process.stdout.close()
+
+
+async def test_a_browser_is_gone_when_its_client_was_killed(store: Store, tmp_path: Path) -> None:
+    async with running_worker(store, tmp_path, *OWN) as worker:
+        async with client_process(store) as client:
+            (directory,) = directories_of(worker)
+            started = processes_of(directory)
+            assert len(started) > 1
+
+            os.killpg(client.pid, signal.SIGKILL)
+
+            await eventually(lambda: are_gone(started))
+            await eventually(lambda: directories_of(worker) == [])
+        assert psutil.Process(worker.process.pid).children() == []
+        worker.process.terminate()
+        assert await worker.ends() == 0
+
+
+async def test_a_killed_worker_takes_its_browsers_along(store: Store, tmp_path: Path) -> None:
+    async with (
+        running_worker(store, tmp_path, *OWN) as worker,
+        client_process(store),
+    ):
+        (directory,) = directories_of(worker)
+        started = processes_of(directory)
+
+        worker.process.kill()
+
+        await worker.ends()
+        await eventually(lambda: are_gone(started))
+        # What the next worker and the gc do.
+        await asyncio.to_thread(clear_orphans)
+        assert not directory.exists()
+
+
+async def test_a_worker_that_is_to_leave_waits_for_its_clients(
+    store: Store, tmp_path: Path, playwright: Playwright
+) -> None:
+    async with running_worker(store, tmp_path, *OWN) as worker:
+        endpoint = (await only_entry(store))["wsEndpoint"]
+        browser = await playwright.chromium.connect(endpoint, headers=await credentials(store))
+        page = await browser.new_page()
+
+        worker.process.terminate()
+        await eventually(lambda: is_draining(store))
+
+        await page.goto(SECRET)
+        assert await page.title() == "secret"
+        await browser.close()
+        assert await worker.ends() == 0
+        assert directories_of(worker) == []
+        assert await store.hgetall(ACTIVE_CONNECTIONS()) == {}
+
+
+async def is_draining(store: Store) -> bool:
+    return (await only_entry(store))["status"] == "draining"
+
+
+async def test_warm_browsers_are_replaced_and_wait_for_clients_without_wishes(
+    store: Store, tmp_path: Path, playwright: Playwright
+) -> None:
+    async with running_worker(store, tmp_path, *OWN, REMUDA_PLAYWRIGHT_WARM="1") as worker:
+        endpoint = (await only_entry(store))["wsEndpoint"]
+        connect = partial(playwright.chromium.connect, headers=await credentials(store))
+        (warm,) = directories_of(worker)
+
+        tailored = await connect(with_wishes(endpoint, args=["--user-agent=Mule"]))
+
+        page = await tailored.new_page()
+        assert await page.evaluate("navigator.userAgent") == "Mule"
+        assert len(directories_of(worker)) == 2
+        await tailored.close()
+        await eventually(lambda: directories_of(worker) == [warm])
+
+        plain = await connect(endpoint)
+        await eventually(lambda: len(directories_of(worker)) == 2)
+        await plain.close()
+        await eventually(lambda: len(directories_of(worker)) == 1 and not warm.exists())
+
+
+async def test_a_launch_that_fails_is_told_to_the_client(
+    store: Store, tmp_path: Path, playwright: Playwright
+) -> None:
+    async with running_worker(store, tmp_path, *OWN) as worker:
+        endpoint = (await only_entry(store))["wsEndpoint"]
+        connect = partial(playwright.chromium.connect, headers=await credentials(store))
+
+        with pytest.raises(Error, match="400 Bad Request") as refusal:
+            await connect(with_wishes(endpoint, channel="msedge"))
+
+        assert "The launch option 'channel' is 'msedge', which is not offered" in str(refusal.value)
+        with pytest.raises(Error, match="400 Bad Request"):
+            await connect(with_wishes(endpoint, timeout=1, args=["--lang=de"]))
+        with pytest.raises(Error, match="404 Not Found"):
+            await connect(endpoint + "x")
+        with pytest.raises(Error, match="403 Forbidden"):
+            await playwright.chromium.connect(endpoint)
+        await eventually(lambda: directories_of(worker) == [])
