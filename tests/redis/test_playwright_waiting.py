@@ -5,6 +5,7 @@ import time
 from functools import partial
 
 import aiohttp
+import pytest
 
 from books import active, check_book, register
 from corrals import Door, ScriptedWorker, front_door, workers
@@ -214,8 +215,25 @@ async def test_a_browser_that_nothing_can_start_is_refused_at_once_with_what_is_
 
 
 async def test_a_browser_whose_starter_is_gone_is_refused(store: Store) -> None:
-    await announce_starter(store, "herd", [Browser.CHROMIUM])
+    await announce_starter(store, "herd", list(Browser))
     await store.zadd(PLAYWRIGHT_STARTERS(Browser.CHROMIUM), {"herd": 1})
+    async with front_door(store, playwright_wait=600) as door:
+        status, error, _ = await door.refusal()
+
+        assert status == 404
+        assert "on offer: firefox, webkit." in error["message"]
+
+
+async def test_where_nothing_is_on_offer_only_a_gateway_that_has_just_started_lets_clients_wait(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with front_door(store) as door:
+        tasks = await line_up(door, store, "a")
+        async with workers(store, ScriptedWorker("w1", browser=Browser.CHROMIUM)):
+            await (await tasks["a"]).close()
+    await store.send("FLUSHALL")
+
+    monkeypatch.setattr("remuda.playwright.waiting.EARLY", 0.0)
     async with front_door(store, playwright_wait=600) as door:
         status, error, _ = await door.refusal()
 

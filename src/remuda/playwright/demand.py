@@ -70,8 +70,13 @@ async def keep_announcing(
             log.debug("starter not withdrawn")
 
 
-async def check_startable(store: Store, browser: Browser, *, expected: Collection[Browser] = ()) -> None:
-    """BrowserNotOffered, with what is on offer, if nothing would ever start a worker of this browser."""
+async def check_startable(
+    store: Store, browser: Browser, *, expected: Collection[Browser] = (), is_early: bool = False
+) -> None:
+    """BrowserNotOffered, with what is on offer, if nothing would ever start a worker of this browser.
+
+    When it `is_early`, a fleet in which there is nothing at all is one that is still being started.
+    """
     now = await _now(store)
     counts = {
         each: [
@@ -82,7 +87,7 @@ async def check_startable(store: Store, browser: Browser, *, expected: Collectio
     offered = [
         each for each, found in counts.items() if each in expected or any([await one for one in found])
     ]
-    if browser not in offered:
+    if browser not in offered and (offered or not is_early):
         raise BrowserNotOffered(
             f"No worker has {browser}, and nothing here can start one; on offer: "
             f"{', '.join(offered) or 'nothing'}. `remuda doctor` says what a machine lacks, "

@@ -26,6 +26,8 @@ from remuda.store import Store
 MOST_UNSUITED = 100
 # After a Redis that may have lost its data: workers and starters have told it of themselves again by then.
 UNSURE = 15.0
+# Gateways and workers are often started together, and a gateway is there first.
+EARLY = 60.0
 # Redis may be gone for a moment only.
 LOOK_AGAIN = 0.2
 
@@ -52,6 +54,7 @@ class WaitingRoom:
         self._limits: set[asyncio.Timeout] = set()
         self._unsuited: dict[str, dict[WorkerId, None]] = {}
         """By version, workers that have refused it. An id is one worker's for ever, and so is its version."""
+        self._began = clock.monotonic()
         self._unsure_until = 0.0
         self._offered_until: dict[Browser, float] = {}
         """When this gateway last saw that there are workers of a browser, and for how long that counts."""
@@ -139,7 +142,8 @@ class WaitingRoom:
     async def _check_startable(self, browser: Browser) -> None:
         """BrowserNotOffered if it is certain that nothing would start a worker of this browser."""
         if clock.monotonic() > max(self._unsure_until, self._offered_until.get(browser, 0.0)):
-            await check_startable(self._store, browser, expected=self._expected)
+            is_early = clock.monotonic() < self._began + EARLY
+            await check_startable(self._store, browser, expected=self._expected, is_early=is_early)
 
     async def _wait_in_line(self, line: str, wish: Wish, *, came: float) -> Place:
         failure = Unavailable(f"No {wish} became free within {self._patience:g} s")
