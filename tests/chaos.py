@@ -53,6 +53,7 @@ class PaperDriver:
         self.confinement = confinement
         self.directory = Path("/nowhere") / name
         self.address = self.bidi_address = Address("127.0.0.1", 9)
+        self.prefix, self.source = "", ""
         self.on_open: Callable[[], None] = lambda: None
         self.is_stopped = False
 

@@ -2,7 +2,11 @@
 
 import asyncio
 import json
+import threading
+from collections.abc import Iterator
 from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 from urllib.request import urlopen
 
 import psutil
@@ -12,11 +16,143 @@ from grids import all_sessions
 from herds import DEADLINE, Herd
 from remuda.keyspace.fleet import SECRET
 from remuda.store import Store
+from waiting import eventually
+
+DRIVERS = ("chromedriver", "geckodriver", "WebKitWebDriver")
+# What a page can send without being asked first, what it asks for and should not get, and what it can open.
+ATTACK = """
+const [ports, done] = arguments;
+// A port that drops what comes from elsewhere does not say so.
+const PATIENCE = 500;
+const body = JSON.stringify({capabilities: {alwaysMatch: {browserName: "chrome"}}});
+const forms = ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x"];
+const requests = [
+  ...["/session", "/wd/hub/session"].flatMap((path) => forms.map((type) =>
+    [path, {method: "POST", mode: "no-cors", body, headers: {"Content-Type": type}}])),
+  ["/session", {method: "POST", body, headers: {"Content-Type": "application/json"}}],
+  ["/json/new?about:blank", {method: "PUT"}],
+  ...["/status", "/sessions", "/api/sessions", "/json", "/json/list"].map((path) => [path, {}]),
+  ["/shutdown", {mode: "no-cors"}],
+];
+const sockets = ["/", "/cdp", "/playwright/chromium", "/session"];
+const told = [];
+let sent = 0;
+
+async function attack(host, port) {
+  for (const [path, options] of requests) {
+    try {
+      const signal = AbortSignal.timeout(PATIENCE);
+      const answer = await fetch(`http://${host}:${port}${path}`, {...options, signal});
+      if (answer.ok) told.push(`${port}${path}: ${await answer.text()}`);
+    } catch {}
+    sent += 1;
+  }
+  for (const path of sockets) {
+    await new Promise((resolve) => {
+      const socket = new WebSocket(`ws://${host}:${port}${path}`);
+      socket.onopen = () => { told.push(`${port}${path} is open`); socket.close(); };
+      socket.onclose = resolve;
+      setTimeout(resolve, PATIENCE);
+    });
+    sent += 1;
+  }
+}
+
+const all = ports.flatMap((port) => ["127.0.0.1", "localhost"].map((host) => attack(host, port)));
+Promise.allSettled(all).then(() => done([sent, told]));
+"""
+
+
+class _Page(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        body = b"<title>hostile</title>"
+        self.send_response(200)
+        self.send_header("Content-Type", "text/html")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: Any) -> None: ...
+
+
+@pytest.fixture
+def page() -> Iterator[str]:
+    """The URL of a page of this machine that is none of the herd's."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Page) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://localhost:{server.server_address[1]}/"
+        server.shutdown()
+
+
+def open_ports(herd: Herd) -> dict[int, str]:
+    """Every port of IPv4 that a process of the herd listens on, and the process."""
+    found = {}
+    for process in herd.processes():
+        try:
+            for each in process.net_connections("tcp4"):
+                if each.status == psutil.CONN_LISTEN:
+                    found[each.laddr.port] = process.name()
+        except (psutil.NoSuchProcess, psutil.AccessDenied):
+            continue
+    return found
+
+
+def drivers_of(herd: Herd) -> set[psutil.Process]:
+    return {each for each in herd.processes() if each.name().startswith(DRIVERS)}
+
+
+def browsers_of(herd: Herd) -> int:
+    """How many browsers its drivers have started."""
+    return sum(len(each.children()) for each in drivers_of(herd))
 
 
 async def sessions_of(herd: Herd) -> set[str]:
     async with Store(herd.redis_url) as store:
         return set(await all_sessions(store))
+
+
+async def test_it_gets_no_browser_and_learns_nothing(herd: Herd, page: str) -> None:
+    client = WebDriver(herd)
+    await client.open("chrome")
+    try:
+        await client.call("/url", {"url": page})
+        # A node that is kept warm for the next session.
+        await eventually(lambda: len(drivers_of(herd)) >= 2 and browsers_of(herd) == 1, DEADLINE)
+        drivers, sessions, ports = drivers_of(herd), await sessions_of(herd), open_ports(herd)
+        assert {"chromedriver"} < set(ports.values())
+
+        sent, told = await client.call("/execute/async", {"script": ATTACK, "args": [list(ports)]})
+
+        assert sent == len(ports) * 2 * 18
+        assert told == []
+        assert await sessions_of(herd) == sessions
+        assert drivers <= drivers_of(herd)
+        assert browsers_of(herd) == 1
+    finally:
+        await client.close()
+
+
+class WebDriver:
+    """A session at the front door."""
+
+    def __init__(self, herd: Herd) -> None:
+        self._herd = herd
+        self._path = "/session"
+
+    async def call(self, path: str, body: Any, *, method: str = "POST") -> Any:
+        status, content, _ = await asyncio.to_thread(
+            self._herd.request, method, self._path + path, None if body is None else json.dumps(body)
+        )
+        assert status == 200, content
+        return content["value"]
+
+    async def open(self, browser: str) -> None:
+        wanted = {"browserName": browser, "timeouts": {"script": 120_000}}
+        opened = await self.call("", {"capabilities": {"alwaysMatch": wanted}})
+        self._path = f"/session/{opened['sessionId']}"
+
+    async def close(self) -> None:
+        await self.call("", None, method="DELETE")
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@ machine is."""
 
 import ipaddress
 import platform
+import secrets
 
 # What Java, and with it Selenium Grid and its tools, call a processor.
 _ARCHITECTURES = {"x86_64": "amd64", "arm64": "aarch64"}
@@ -16,6 +17,14 @@ def is_loopback(name: str) -> bool:
         return ipaddress.ip_address(name).is_loopback
     except ValueError:
         return False
+
+
+def hidden_loopback() -> str:
+    """An address of this machine that no web page can guess: with the port there are 2^39 to try.
+
+    Not one of 127.0.0.0/16, where others listen. It is for servers that answer any page which finds them.
+    """
+    return str(ipaddress.IPv4Address("127.1.0.0") + secrets.randbelow(255 << 16))
 
 
 def host_port(host: str, port: int) -> str:

@@ -34,7 +34,8 @@ class Connection(Protocol):
 class Relay:
     """Relays HTTP/1.1 and WebSocket: `await loop.create_server(relay.protocol, host, port)`.
 
-    `guard` has no default: only the front door, which is for everybody, may go without.
+    `guard` has no default: only the front door, which is for everybody, may go without. Upstreams see it come
+    from the address `source`, where that matters.
     """
 
     def __init__(
@@ -45,12 +46,13 @@ class Relay:
         guard: Guard | None,
         observer: Observer | None = None,
         limits: Limits | None = None,
+        source: str = "",
     ) -> None:
         self.router = router
         self.guard = guard
         self.observer: Observer = observer or Unobserved()
         self.limits = limits or Limits()
-        self.pool = Pool(self.limits)
+        self.pool = Pool(self.limits, source=source)
         self.connections: set[Connection] = set()
         self.tunnels: set[Tunnel] = set()
         self.is_draining = False

@@ -191,8 +191,9 @@ class Upstream(asyncio.Protocol):
 class Pool:
     """Idle connections by address. The last one used goes first: the others can then time out."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, *, source: str = "") -> None:
         self._limits = limits
+        self._source = (source, 0) if source else None
         self._idle: dict[Address, list[Upstream]] = {}
         self.now = 0.0
 
@@ -241,7 +242,9 @@ class Pool:
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(self._limits.connect_timeout):
-                _, upstream = await loop.create_connection(lambda: Upstream(self, address), *address)
+                _, upstream = await loop.create_connection(
+                    lambda: Upstream(self, address), *address, local_addr=self._source
+                )
         except OSError as error:
             lack = own_lack(error)
             raise lack or UpstreamUnavailable(f"{address} cannot be reached: {error}.") from error

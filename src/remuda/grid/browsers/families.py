@@ -53,7 +53,10 @@ class Family:
     """Whether the driver must be of the browser's major version."""
     driver_args: tuple[str, ...]
     """`{port}` becomes a free port, `{directory}` one of its own. Never --allowed-ips: ChromeDriver then
-    listens on all addresses."""
+    listens on all addresses.
+
+    Drivers listen where the pages that their browsers show can reach them. One that refuses whoever sends an
+    Origin needs no more; any other gets a `{secret}` path or a `{host}` that pages cannot guess."""
     port_line: re.Pattern[bytes] | None = None
     """What it writes once it listens; a silent one is known by its sockets."""
 
@@ -103,7 +106,8 @@ CHROME = Family(
     driver_option="chromedriver",
     driver_advice="apt-get install chromium-driver, or set REMUDA_CHROMEDRIVER to the path of one that fits",
     is_driver_per_version=True,
-    driver_args=("--port=0", "--log-level=WARNING"),
+    # It believes pages of any local origin, whatever --allowed-origins says, and any page's GET /shutdown.
+    driver_args=("--port=0", "--url-base=/{secret}", "--log-level=WARNING"),
     port_line=re.compile(rb"started successfully on port (\d+)"),
     options="goog:chromeOptions",
     process_id="goog:processID",
@@ -166,7 +170,8 @@ WEBKIT = Family(
     driver_commands=("WebKitWebDriver",),
     driver_version_command=(),
     driver_advice="apt-get install webkit2gtk-driver",
-    driver_args=("--port=0",),
+    # It believes everybody, a rebound name included.
+    driver_args=("--port=0", "--host={host}"),
     options="webkitgtk:browserOptions",
     args=("--automation",),
 )

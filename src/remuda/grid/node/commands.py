@@ -75,7 +75,13 @@ class Commands:
         }
         if recorder is not None:
             self._plans[("POST", "/window")] = Handle(self._switch_window)
-        self._relay = Relay(self._route, lambda _, error: answer_error(error), guard=guard, observer=idleness)
+        self._relay = Relay(
+            self._route,
+            lambda _, error: answer_error(error),
+            guard=guard,
+            observer=idleness,
+            source=driver.source,
+        )
         self._server: asyncio.Server | None = None
 
     async def listen(self, host: str) -> int:
@@ -115,7 +121,8 @@ class Commands:
             return self._route_websocket(path)
         address = self._driver.address
         # ChromeDriver only talks to those who call it by a local name, and takes no chunks.
-        return Forward(address, self._inner + command, host=str(address), unchunk=MAX_BODY)
+        path = self._driver.prefix + self._inner + command
+        return Forward(address, path, host=str(address), unchunk=MAX_BODY)
 
     def _route_websocket(self, path: str) -> Plan | Awaitable[Plan]:
         if path == CDP:
@@ -123,6 +130,7 @@ class Commands:
         # The path of the specification, and Selenium Grid's name for it.
         if path not in ("", "/se/bidi"):
             raise UnknownCommand(f"There is no WebSocket at {path}; BiDi is at /session/{self._session}")
+        # ChromeDriver has no prefix before the paths of its WebSockets.
         address = self._driver.bidi_address
         return Forward(address, self._inner, host=str(address))
 

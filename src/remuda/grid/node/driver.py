@@ -4,6 +4,7 @@ everything that it started."""
 import asyncio
 import http.client
 import os
+import secrets
 import shutil
 import socket
 import subprocess
@@ -19,6 +20,8 @@ import psutil
 from remuda.base.confinement import Confinement, browser_environ
 from remuda.base.descriptors import own_lack
 from remuda.base.errors import DriverTimeout, DriverUnavailable, InvalidArgument
+from remuda.base.filters import admit_only
+from remuda.base.hosts import hidden_loopback
 from remuda.base.ids import NodeId
 from remuda.base.log import get_logger
 from remuda.base.processes import (
@@ -61,7 +64,14 @@ class Driver:
         self._watch: asyncio.Task[None] | None = None
         self.on_open: Callable[[], None] = lambda: None
         """Called once the session's browser is there."""
-        self.address = Address("127.0.0.1", 0)
+        args = " ".join(browser.family.driver_args)
+        self._host = hidden_loopback() if "{host}" in args else "127.0.0.1"
+        self._secret = secrets.token_urlsafe()
+        self.source = hidden_loopback()
+        """The address from which its ports may be connected to."""
+        self.prefix = f"/{self._secret}" if "{secret}" in args else ""
+        """What stands before every path of its HTTP commands."""
+        self.address = Address(self._host, 0)
         self.bidi_address = self.address
         """Where WebSockets go: to the driver, or to a browser that speaks WebDriver BiDi itself."""
 
@@ -81,7 +91,19 @@ class Driver:
             raise DriverTimeout(
                 f"The driver does not listen after {timeout:g} s{self._last_words()}"
             ) from None
-        self.address = self.bidi_address = Address("127.0.0.1", port)
+        self.address = self.bidi_address = Address(self._host, port)
+        self._keep_strangers_out()
+
+    def _keep_strangers_out(self) -> None:
+        """Has the driver hear nothing but its node: not the pages that its browser shows, for instance.
+
+        Where the machine forbids that, a secret path or a hidden address is what keeps pages out.
+        """
+        assert self._process is not None
+        try:
+            admit_only(self.source, pid=self._process.pid)
+        except OSError as error:
+            log.debug("driver's port is not filtered", node=self._node, reason=str(error))
 
     @property
     def display(self) -> Display | None:
@@ -105,7 +127,12 @@ class Driver:
         raise DriverUnavailable(f"The driver ended at once{self._last_words()}")
 
     def _spawn(self, environ: dict[str, str]) -> subprocess.Popen[bytes]:
-        values = {"port": _free_port(), "directory": self.directory}
+        values = {
+            "port": _free_port(),
+            "directory": self.directory,
+            "host": self._host,
+            "secret": self._secret,
+        }
         args = [arg.format_map(values) for arg in self.browser.family.driver_args]
         programs = [self.browser.driver, self.browser.binary]
         enter = self.confinement.inside(self.directory, programs)
@@ -214,8 +241,11 @@ class Driver:
     ) -> tuple[int, bytes]:
         """Status and body of what the driver, or its browser, answers; DriverUnavailable if it does not."""
         # In a thread and with the standard library: a session needs three of these in its whole life.
+        target = self.prefix + path if to is None else path
         try:
-            return await asyncio.to_thread(_call, to or self.address, method, path, body, timeout)
+            return await asyncio.to_thread(
+                _call, to or self.address, method, target, body, timeout, self.source
+            )
         except (OSError, http.client.HTTPException) as error:
             lack = own_lack(error) if isinstance(error, OSError) else None
             raise lack or DriverUnavailable(
@@ -285,8 +315,12 @@ def _listening_port(pid: int) -> int | None:
     return next((each.laddr.port for each in connections if each.status == psutil.CONN_LISTEN), None)
 
 
-def _call(address: Address, method: str, path: str, body: bytes, timeout: float) -> tuple[int, bytes]:
-    connection = http.client.HTTPConnection(address.host, address.port, timeout=timeout)
+def _call(
+    address: Address, method: str, path: str, body: bytes, timeout: float, source: str
+) -> tuple[int, bytes]:
+    connection = http.client.HTTPConnection(
+        address.host, address.port, timeout=timeout, source_address=(source, 0)
+    )
     try:
         connection.request(method, path, body, {"Content-Type": "application/json; charset=utf-8"})
         response = connection.getresponse()
