@@ -128,6 +128,11 @@ def test_sessions_are_only_created_by_post(method: str, target: str) -> None:
         find_route(method, target)
 
 
+@pytest.mark.parametrize("target", ["/session", "/session?a", "/wd/hub/session"])
+def test_a_websocket_without_a_session_asks_for_one_over_bidi(target: str) -> None:
+    assert find_route("GET", target, is_upgrade=True) == Route(Kind.BIDI)
+
+
 @pytest.mark.parametrize("target", ["/", "/?browser=firefox"])
 def test_a_websocket_at_the_root_is_playwrights(target: str) -> None:
     assert find_route("GET", target, is_upgrade=True) == Route(Kind.PLAYWRIGHT)

@@ -12,7 +12,7 @@ from remuda.gateway.origin import OriginRule, check_content_type
 from remuda.gateway.routes import Kind, Route, find_route, is_for_any_page, speaks_cdp, takes_any_text
 
 # Who opens a WebSocket here has a browser to himself.
-_BROWSERS = frozenset((Kind.PLAYWRIGHT, Kind.CDP))
+_BROWSERS = frozenset((Kind.PLAYWRIGHT, Kind.CDP, Kind.BIDI))
 
 
 class Credential(Protocol):

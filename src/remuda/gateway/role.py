@@ -10,6 +10,7 @@ from remuda.base.log import get_logger
 from remuda.fleet.relay import Address, Router
 from remuda.fleet.role import Role
 from remuda.fleet.secret import HerdSecret
+from remuda.gateway.bidi import Bidi
 from remuda.gateway.cdp import Cdp
 from remuda.gateway.door import Door
 from remuda.gateway.listener import BACKLOG, listen
@@ -43,7 +44,12 @@ class Gateway(Role):
         self._secret = HerdSecret(store)
         self._cdp = Cdp(self._directory, self._secret, keep=config.cdp_reconnect)
         self._playwright = Proxy(store, config, self._secret)
-        rooms: dict[Kind, Router] = {Kind.CDP: self._cdp.route, Kind.PLAYWRIGHT: self._playwright.route}
+        self.bidi = Bidi(self._directory, self._secret)
+        rooms: dict[Kind, Router] = {
+            Kind.CDP: self._cdp.route,
+            Kind.BIDI: self.bidi.route,
+            Kind.PLAYWRIGHT: self._playwright.route,
+        }
         self._door = Door(self._directory, rooms=rooms, origins=rule, secret=self._secret)
         self._counters = self._door.counters
         self._sessions = Sessions(store)
@@ -51,6 +57,7 @@ class Gateway(Role):
 
     async def start(self) -> None:
         await self._secret.read()
+        await self.bidi.start()
         listener = self._listener or listen(self._config)
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(self._door.relay.protocol, sock=listener, backlog=BACKLOG)
@@ -80,6 +87,7 @@ class Gateway(Role):
             self._server.close()
         self._door.relay.close()
         await self._door.relay.emptied(LAST_WORDS)
+        await self.bidi.stop()
         await self._playwright.finish()
         await self._flush()
 

@@ -36,6 +36,7 @@ class Kind(Enum):
     STORAGE = "storage"
     PLAYWRIGHT = "playwright"
     CDP = "cdp"
+    BIDI = "bidi"
 
 
 class Route(NamedTuple):
@@ -51,6 +52,7 @@ _MANAGER = Route(Kind.MANAGER)
 _API = Route(Kind.API)
 _PLAYWRIGHT = Route(Kind.PLAYWRIGHT)
 _CDP = Route(Kind.CDP)
+_BIDI = Route(Kind.BIDI)
 
 
 def speaks_cdp(user_agent: str, headers: Iterable[str], target: str) -> bool:
@@ -82,6 +84,8 @@ def find_route(method: str, target: str, *, is_upgrade: bool = False, is_cdp: bo
         )
     if not is_session_root(path):
         raise SessionLost(f"There is no session {path.split('/session/')[1].partition('/')[0]!r}.")
+    if is_upgrade:
+        return _BIDI
     if method != "POST":
         raise UnknownMethod(f"{path} takes POST, not {method}.")
     return Route(Kind.MANAGER, target=target[len(HUB) :]) if webdriver[1] else _MANAGER

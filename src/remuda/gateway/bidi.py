@@ -1,0 +1,437 @@
+"""WebDriver BiDi without HTTP: a WebSocket at `/session`, over which the client asks for its session.
+
+Until there is one (W3C WebDriver BiDi 5, "BiDi-only sessions"), somebody has to read what the client says:
+`session.status`, then `session.new`. That is done here, behind a port of this process that the relay forwards
+to. The session comes from a manager like any other, and ends with its WebSocket. From then on the driver is
+spoken to, but for `session.end`: drivers end no session by it that was asked for over HTTP, as theirs was.
+"""
+
+import asyncio
+import base64
+import hashlib
+import secrets
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+
+from remuda.base.errors import RemudaError, UpstreamUnavailable
+from remuda.base.ids import SessionId
+from remuda.base.log import get_logger
+from remuda.fleet.relay import Address, Forward, Request, ask
+from remuda.fleet.relay.head import END, MAX_HEAD, read_head, read_response
+from remuda.fleet.secret import HerdSecret
+from remuda.gateway.directory import Directory
+from remuda.gateway.frames import (
+    GOING_AWAY,
+    NORMAL,
+    NOT_TEXT,
+    POLICY,
+    BadFrame,
+    Opcode,
+    close_frame,
+    pass_payload,
+    read_frame_head,
+    read_message,
+    server_frame,
+    unmask,
+)
+
+log = get_logger(__name__)
+
+# From one message to the next, as long as there is no session.
+MESSAGE_TIMEOUT = 60.0
+# Capabilities may carry a browser profile.
+MAX_MESSAGE = 16 << 20
+# Only messages up to this are looked at for session.end.
+SHORT = 1024
+HEAD_TIMEOUT = 30.0
+# A manager answers by itself when its time-outs are up; this is for one that hangs.
+CREATE_TIMEOUT = 24 * 3600.0
+HANDSHAKE_TIMEOUT = 15.0
+DELETE_TIMEOUT = 60.0
+# For the case that the WebSocket to the browser is never opened.
+IDLE_TIMEOUT = 30
+
+# RFC 6455 1.3.
+_GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
+# The modules of W3C WebDriver BiDi and of the specifications that extend it.
+_MODULES = frozenset(
+    (
+        *("bluetooth", "browser", "browsingContext", "emulation", "input", "log", "network", "permissions"),
+        *("script", "session", "speculation", "storage", "userAgentClientHints", "webExtension"),
+    )
+)
+
+
+Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter, asyncio.Event], Coroutine[Any, Any, None]]
+
+
+class Failure(Exception):
+    """An error that a command is answered with, in the words of W3C WebDriver."""
+
+    def __init__(self, error: str, message: str) -> None:
+        super().__init__(message)
+        self.error = error
+        self.message = message
+
+
+class _Connection(asyncio.StreamReaderProtocol):
+    """A client's connection, which says when the client has left, also while nothing is read."""
+
+    def __init__(self, serve: Serve) -> None:
+        self._left = asyncio.Event()
+        reader = asyncio.StreamReader(limit=MAX_HEAD)
+        super().__init__(reader, lambda reader, writer: serve(reader, writer, self._left))
+
+    def eof_received(self) -> bool | None:
+        self._left.set()
+        return super().eof_received()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._left.set()
+        super().connection_lost(exc)
+
+
+class Bidi:
+    """Serves `/session` for WebSockets, from `start` to `stop`."""
+
+    def __init__(self, directory: Directory, secret: HerdSecret) -> None:
+        self._directory = directory
+        self._secret = secret
+        self._server: asyncio.Server | None = None
+        self.address = Address("127.0.0.1", 0)
+        """Where the conversations are; known once it has started."""
+        self._talks: set[asyncio.Task[None]] = set()
+
+    async def start(self) -> None:
+        """Opens the port that conversations are forwarded to."""
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(lambda: _Connection(self._serve), self.address.host, 0)
+        self.address = Address(self.address.host, self._server.sockets[0].getsockname()[1])
+
+    async def stop(self) -> None:
+        """Ends every conversation, and with it its session."""
+        if self._server is not None:
+            self._server.close()
+        for task in self._talks:
+            task.cancel()
+        await asyncio.gather(*self._talks, return_exceptions=True)
+
+    def route(self, request: Request) -> Forward:
+        """The way to the conversation."""
+        scheme = "https" if request.header("x-forwarded-proto") == "https" else "http"
+        host = request.header("x-forwarded-host") or request.header("host") or ""
+        headers = [
+            ("X-Forwarded-For", request.client),
+            ("X-Forwarded-Host", host),
+            ("X-Forwarded-Proto", scheme),
+        ]
+        return Forward(self.address, "/session", headers, credential=self._secret.line)
+
+    async def _serve(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, left: asyncio.Event
+    ) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._talks.add(task)
+        try:
+            await self._greet(reader, writer, left)
+        except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            pass  # However the client went, it is gone.
+        except RemudaError as error:
+            log.debug("conversation refused", reason=error.message)
+        finally:
+            self._talks.discard(task)
+            writer.close()
+
+    async def _greet(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, left: asyncio.Event
+    ) -> None:
+        async with asyncio.timeout(HEAD_TIMEOUT):
+            head = read_head(await reader.readuntil(END))
+        if not self._secret.admits(head.fields.credential) or not head.is_upgrade:
+            writer.write(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+            return
+        key = head.fields.find(b"sec-websocket-key") or b""
+        accept = base64.b64encode(hashlib.sha1(key + _GUID, usedforsecurity=False).digest())
+        # No extension: what passes later is not looked at, so both sides must mean the same by a frame.
+        writer.write(
+            b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+            b"Sec-WebSocket-Accept: %b\r\n\r\n" % accept
+        )
+        names = ("x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "user-agent")
+        origin = {name: head.fields.get(name) or "" for name in names}
+        talk = _Talk(self, reader, writer, left, origin)
+        try:
+            await talk.run()
+        except BadFrame as error:
+            writer.write(close_frame(error.code, error.message))
+        except TimeoutError:
+            writer.write(close_frame(POLICY, f"No session.new came within {MESSAGE_TIMEOUT:g} s."))
+        except asyncio.CancelledError:
+            writer.write(close_frame(GOING_AWAY))
+            raise
+
+    # What a conversation needs of the herd
+
+    async def create(self, capabilities: Any, origin: dict[str, str]) -> dict[str, Any]:
+        """A new session as its client sees it; Failure if there is none."""
+        found = self._directory.find_manager()
+        manager = found if isinstance(found, Address) else await found
+        try:
+            status, body = await ask(
+                manager,
+                "POST",
+                "/session",
+                msgspec.json.encode({"capabilities": capabilities}),
+                credential=self._secret.line,
+                headers=origin,
+                timeout=CREATE_TIMEOUT,
+            )
+        except UpstreamUnavailable:
+            self._directory.forget(manager)
+            raise
+        try:
+            value = msgspec.json.decode(body, type=dict[str, dict[str, Any]])["value"]
+            if status != 200:
+                raise Failure(value["error"], value["message"])
+        except (msgspec.DecodeError, KeyError) as error:
+            raise UpstreamUnavailable("The manager's answer makes no sense.") from error
+        return value
+
+    async def dial(self, session: SessionId) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """The session's own WebSocket, open."""
+        node = self._directory.find_node(session)
+        address = node if isinstance(node, Address) else await node
+        key = base64.b64encode(secrets.token_bytes(16)).decode()
+        head = (
+            f"GET /session/{session} HTTP/1.1\r\nHost: {address}\r\nConnection: Upgrade\r\n"
+            f"Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {key}\r\n"
+        )
+        try:
+            async with asyncio.timeout(HANDSHAKE_TIMEOUT):
+                reader, writer = await asyncio.open_connection(*address, limit=MAX_HEAD)
+                try:
+                    writer.write(head.encode() + self._secret.line + b"\r\n")
+                    response = read_response(await reader.readuntil(END))
+                    if response.status != 101:
+                        raise UpstreamUnavailable(f"The browser's BiDi answers {response.status}, not 101.")
+                except BaseException:
+                    writer.close()
+                    raise
+        except (OSError, asyncio.IncompleteReadError) as error:
+            reason = str(error) or "too late"
+            raise UpstreamUnavailable(
+                f"The browser of session {session} does not answer: {reason}"
+            ) from error
+        return reader, writer
+
+    async def delete(self, session: SessionId) -> None:
+        """Ends a session."""
+        with suppress(RemudaError):
+            node = self._directory.find_node(session)
+            address = node if isinstance(node, Address) else await node
+            path = f"/session/{session}"
+            await ask(address, "DELETE", path, credential=self._secret.line, timeout=DELETE_TIMEOUT)
+
+
+class _Talk:
+    """One client's conversation, up to its end."""
+
+    def __init__(
+        self,
+        bidi: Bidi,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        left: asyncio.Event,
+        origin: dict[str, str],
+    ) -> None:
+        self._bidi = bidi
+        self._reader = reader
+        self._writer = writer
+        self._left = left
+        self._origin = origin
+        # Held for each frame to the client: what is said here must not stand in the middle of another.
+        self._speaking = asyncio.Lock()
+
+    async def run(self) -> None:
+        """Answers the client until it has a session, then lets the two talk."""
+        while True:
+            async with asyncio.timeout(MESSAGE_TIMEOUT):
+                opcode, payload = await read_message(self._reader, max_size=MAX_MESSAGE)
+            if opcode is Opcode.CLOSE:
+                self._writer.write(server_frame(Opcode.CLOSE, payload[:2] or NORMAL.to_bytes(2, "big")))
+                return
+            if opcode is Opcode.PING:
+                self._writer.write(server_frame(Opcode.PONG, payload))
+            elif opcode is Opcode.BINARY:
+                raise BadFrame(NOT_TEXT, "WebDriver BiDi is spoken in text.")
+            elif opcode is Opcode.TEXT and await self._answer(payload):
+                return
+
+    async def _answer(self, text: bytes) -> bool:
+        """Answers one command; whether that was the last that is read here."""
+        command: Any = None
+        try:
+            command, method, params = _read_command(text)
+            if method == "session.new":
+                return await self._new_session(command, params)
+            self._succeed(command, _say_without_session(method))
+        except Failure as failure:
+            self._fail(command, failure.error, failure.message)
+        except BadFrame:
+            raise
+        except RemudaError as error:
+            self._fail(command, "session not created", error.message)
+        await self._writer.drain()
+        return False
+
+    async def _new_session(self, command: int, params: dict[str, Any]) -> bool:
+        creating = asyncio.create_task(self._open(params), name="create a BiDi session")
+        leaving = asyncio.create_task(self._left.wait(), name="watch a BiDi client")
+        try:
+            # A manager whose caller leaves creates no session.
+            await asyncio.wait([creating, leaving], return_when=asyncio.FIRST_COMPLETED)
+            if not creating.done():
+                return True
+            value, reader, writer = creating.result()
+        finally:
+            leaving.cancel()
+            creating.cancel()
+            await asyncio.wait([creating])
+        try:
+            self._succeed(command, value)
+            await self._pass_on(SessionId(value["sessionId"]), reader, writer)
+        finally:
+            writer.close()
+        return True
+
+    async def _pass_on(
+        self, session: SessionId, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        """Passes frames on in both directions until one side ends, or the client ends its session."""
+        ways = [
+            asyncio.create_task(self._pass_commands(session, writer), name="pass BiDi commands"),
+            asyncio.create_task(self._pass_answers(reader), name="pass BiDi answers"),
+        ]
+        try:
+            await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for way in ways:
+                way.cancel()
+            for outcome in await asyncio.gather(*ways, return_exceptions=True):
+                if isinstance(outcome, BadFrame):
+                    raise outcome
+
+    async def _pass_commands(self, session: SessionId, writer: asyncio.StreamWriter) -> None:
+        while True:
+            head = await read_frame_head(self._reader, is_masked=True)
+            if head.opcode is not Opcode.TEXT or not head.is_last or head.length > SHORT:
+                await pass_payload(head, self._reader, writer)
+                continue
+            payload = await self._reader.readexactly(head.length)
+            command = _ending(unmask(payload, head.mask))
+            if command is None:
+                writer.write(head.raw + payload)
+                await writer.drain()
+                continue
+            async with self._speaking:
+                await self._bidi.delete(session)
+                self._succeed(command, {})
+                self._writer.write(close_frame(NORMAL))
+            return
+
+    async def _pass_answers(self, reader: asyncio.StreamReader) -> None:
+        while True:
+            head = await read_frame_head(reader, is_masked=False)
+            async with self._speaking:
+                await pass_payload(head, reader, self._writer)
+
+    async def _open(
+        self, params: dict[str, Any]
+    ) -> tuple[dict[str, Any], asyncio.StreamReader, asyncio.StreamWriter]:
+        value = await self._bidi.create(_with_websocket(params.get("capabilities", {})), self._origin)
+        session = SessionId(value["sessionId"])
+        try:
+            return value, *await self._bidi.dial(session)
+        except BaseException:
+            await asyncio.shield(self._bidi.delete(session))
+            raise
+
+    def _succeed(self, command: int, result: Any) -> None:
+        self._say({"type": "success", "id": command, "result": result})
+
+    def _fail(self, command: Any, error: str, message: str) -> None:
+        self._say({"type": "error", "id": command, "error": error, "message": message})
+
+    def _say(self, answer: dict[str, Any]) -> None:
+        self._writer.write(server_frame(Opcode.TEXT, msgspec.json.encode(answer)))
+
+
+def _read_command(text: bytes) -> tuple[int, str, dict[str, Any]]:
+    """Id, method and parameters of a command (W3C WebDriver BiDi 6.3); Failure when it is none."""
+    try:
+        command = msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Failure("invalid argument", f"The message is not valid JSON: {error}") from error
+    match command:
+        case {"id": int() as number, "method": str() as method, "params": dict() as params} if (
+            0 <= number < 1 << 53 and not isinstance(number, bool)
+        ):
+            return number, method, params
+    raise Failure("invalid argument", "A command has an 'id', a 'method' and 'params', which are an object.")
+
+
+def _ending(text: bytes) -> int | None:
+    """The id of a command that ends the session; None for any other."""
+    if b"session.end" not in text:
+        return None
+    try:
+        number, method, _ = _read_command(text)
+    except Failure:
+        return None
+    return number if method == "session.end" else None
+
+
+def _say_without_session(method: str) -> dict[str, Any]:
+    """The result of a command that needs no session; Failure for all others."""
+    if method == "session.status":
+        return {"ready": True, "message": "session.new creates a session."}
+    if method.partition(".")[0] in _MODULES:
+        raise Failure("invalid session id", f"{method} needs a session: send session.new first.")
+    raise Failure("unknown command", f"There is no command {method[:100]!r}.")
+
+
+def _with_websocket(capabilities: Any) -> Any:
+    """The client's wishes, and that the session has BiDi and ends with its WebSocket."""
+    if not isinstance(capabilities, dict):
+        return capabilities  # The manager says what is wrong with it.
+    always, first = capabilities.get("alwaysMatch", {}), capabilities.get("firstMatch", [{}])
+    if not isinstance(always, dict) or not isinstance(first, list):
+        return capabilities
+    theirs = always.get("remuda:options", {})
+    if not isinstance(theirs, dict):
+        return capabilities
+    ours = {
+        "webSocketUrl": True,
+        "remuda:options": {"idleTimeout": IDLE_TIMEOUT, **theirs, "endsWithWebSocket": True},
+    }
+    return {
+        "alwaysMatch": _in_old_words(always) | ours,
+        "firstMatch": [
+            {name: value for name, value in _in_old_words(each).items() if name not in ours}
+            if isinstance(each, dict)
+            else each
+            for each in first
+        ],
+    }
+
+
+def _in_old_words(capabilities: dict[str, Any]) -> dict[str, Any]:
+    """The same as drivers are asked over HTTP, of which some know only one behaviour for all prompts."""
+    match capabilities:
+        case {"unhandledPromptBehavior": {"default": str() as behavior, **others}} if not others:
+            return {**capabilities, "unhandledPromptBehavior": behavior}
+    return capabilities

@@ -1,0 +1,147 @@
+"""A WebSocket at /session, before there is a session."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import aiohttp
+import pytest
+
+from corrals import Door, front_door
+from grids import all_sessions
+from managers import Client, open_ranch
+from remuda.gateway import bidi
+from remuda.gateway.frames import NOT_TEXT, POLICY, TOO_BIG
+from remuda.grid.model import State
+from remuda.grid.sessions import Sessions
+from remuda.store import Store
+from waiting import eventually
+
+DEADLINE = 20.0
+NEW = {
+    "id": 7,
+    "method": "session.new",
+    "params": {"capabilities": {"alwaysMatch": {"browserName": "chrome"}}},
+}
+
+
+@pytest.fixture
+async def door(store: Store) -> AsyncIterator[Door]:
+    async with front_door(store) as door:
+        yield door
+
+
+async def talk(socket: aiohttp.ClientWebSocketResponse, message: Any) -> Any:
+    """The answer to a message."""
+    await (socket.send_str(message) if isinstance(message, str) else socket.send_json(message))
+    return await socket.receive_json(timeout=DEADLINE)
+
+
+@pytest.mark.parametrize("path", ["/session", "/wd/hub/session"])
+async def test_a_client_asks_whether_it_may_have_a_session(door: Door, path: str) -> None:
+    socket = await door.connect(path)
+
+    answer = await talk(socket, {"id": 1, "method": "session.status", "params": {}})
+
+    assert (answer["type"], answer["id"], answer["result"]["ready"]) == ("success", 1, True)
+    await socket.close()
+    assert socket.close_code == 1000
+
+
+@pytest.mark.parametrize(
+    ("message", "number", "error"),
+    [
+        ("nonsense", None, "invalid argument"),
+        ("[]", None, "invalid argument"),
+        ({"id": 1}, None, "invalid argument"),
+        ({"id": -1, "method": "session.status", "params": {}}, None, "invalid argument"),
+        ({"id": True, "method": "session.status", "params": {}}, None, "invalid argument"),
+        ({"id": 1, "method": "session.status"}, None, "invalid argument"),
+        ({"id": 1, "method": "browsingContext.getTree", "params": {}}, 1, "invalid session id"),
+        ({"id": 1, "method": "session.end", "params": {}}, 1, "invalid session id"),
+        ({"id": 1, "method": "browser.close", "params": {}}, 1, "invalid session id"),
+        ({"id": 1, "method": "no.such", "params": {}}, 1, "unknown command"),
+    ],
+)
+async def test_what_needs_a_session_or_is_no_command_is_an_error(
+    door: Door, message: Any, number: int | None, error: str
+) -> None:
+    socket = await door.connect("/session")
+
+    answer = await talk(socket, message)
+
+    assert (answer["type"], answer["id"], answer["error"]) == ("error", number, error)
+    assert answer["message"]
+    again = await talk(socket, {"id": 2, "method": "session.status", "params": {}})
+    assert again["type"] == "success"
+    await socket.close()
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "error"),
+    [
+        ({"alwaysMatch": {"browserName": "chrome"}}, "session not created"),
+        ({"alwaysMatch": {"nonsense": 1}}, "invalid argument"),
+        ({"alwaysMatch": []}, "invalid argument"),
+        ({"alwaysMatch": [1]}, "invalid argument"),
+        ({"firstMatch": "x"}, "invalid argument"),
+        ("x", "invalid argument"),
+    ],
+)
+async def test_a_session_that_is_not_created_is_an_error_and_another_can_be_asked_for(
+    door: Door, client: Client, capabilities: Any, error: str
+) -> None:
+    socket = await door.connect("/session")
+
+    for _ in range(2):
+        answer = await talk(socket, {**NEW, "params": {"capabilities": capabilities}})
+        assert (answer["id"], answer["error"]) == (7, error)
+    await socket.close()
+
+
+async def test_a_session_ends_whose_client_leaves_while_it_waits(
+    store: Store, door: Door, client: Client
+) -> None:
+    await open_ranch(store, 0)
+    socket = await door.connect("/session")
+    await socket.send_json(NEW)
+    await eventually(lambda: all_sessions(store), DEADLINE)
+    (session,) = await all_sessions(store)
+
+    await socket.close()
+
+    async def is_over() -> bool:
+        return await Sessions(store).state(session) is State.TERMINATED
+
+    await eventually(is_over, DEADLINE)
+    assert (await Sessions(store).last_words(session) or ("", {}))[0] == "CLEFT"
+
+
+async def test_what_cannot_be_read_closes_the_websocket(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bidi, "MAX_MESSAGE", 1000)
+    binary, large = await door.connect("/session"), await door.connect("/session")
+
+    await binary.send_bytes(b"a")
+    await large.send_str("a" * 1001)
+
+    assert (await binary.receive(timeout=DEADLINE)).data == NOT_TEXT
+    assert (await large.receive(timeout=DEADLINE)).data == TOO_BIG
+
+
+async def test_a_client_that_says_nothing_is_not_kept(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bidi, "MESSAGE_TIMEOUT", 0.05)
+    socket = await door.connect("/session")
+
+    assert (await socket.receive(timeout=DEADLINE)).data == POLICY
+
+
+async def test_the_port_behind_the_door_answers_only_the_door(door: Door) -> None:
+    address = door.gateway.bidi.address
+    reader, writer = await asyncio.open_connection(*address)
+    writer.write(
+        b"GET /session HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+        b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+    )
+
+    assert (await asyncio.wait_for(reader.readline(), DEADLINE)).split()[1] == b"403"
+    writer.close()

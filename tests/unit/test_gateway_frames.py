@@ -1,0 +1,93 @@
+"""Frames of a WebSocket, read one by one."""
+
+import asyncio
+
+import pytest
+
+from remuda.gateway.frames import (
+    NOT_TEXT,
+    PROTOCOL_ERROR,
+    TOO_BIG,
+    BadFrame,
+    Opcode,
+    close_frame,
+    read_message,
+    server_frame,
+    unmask,
+)
+
+MASK = b"\x01\x02\x03\x04"
+LIMIT = 100_000
+
+
+def client_frame(first: int, payload: bytes = b"", *, length: bytes | None = None) -> bytes:
+    size = len(payload)
+    if length is None:
+        longer = b"\xfe" + size.to_bytes(2, "big") if size < 1 << 16 else b"\xff" + size.to_bytes(8, "big")
+        length = bytes([0x80 | size]) if size < 126 else longer
+    return bytes([first]) + length + MASK + unmask(payload, MASK)
+
+
+async def read(data: bytes) -> tuple[Opcode, bytes]:
+    reader = asyncio.StreamReader()
+    reader.feed_data(data)
+    reader.feed_eof()
+    return await read_message(reader, max_size=LIMIT)
+
+
+@pytest.mark.parametrize("size", [0, 1, 125, 126, 65535, 65536, LIMIT])
+async def test_a_message_of_any_length_is_read(size: int) -> None:
+    assert await read(client_frame(0x81, b"x" * size)) == (Opcode.TEXT, b"x" * size)
+
+
+async def test_a_message_in_pieces_is_put_together() -> None:
+    pieces = client_frame(0x01, b"a") + client_frame(0x00, b"b") + client_frame(0x80, b"c")
+
+    assert await read(pieces) == (Opcode.TEXT, b"abc")
+
+
+async def test_a_ping_within_a_message_does_not_break_it() -> None:
+    pieces = client_frame(0x01, b"a") + client_frame(0x89, b"ping") + client_frame(0x80, b"c")
+
+    assert await read(pieces) == (Opcode.TEXT, b"ac")
+
+
+@pytest.mark.parametrize(
+    ("data", "code"),
+    [
+        (b"\x81\x01a", PROTOCOL_ERROR),
+        (client_frame(0xC1, b"a"), PROTOCOL_ERROR),
+        (client_frame(0x83, b"a"), PROTOCOL_ERROR),
+        (client_frame(0x80, b"a"), PROTOCOL_ERROR),
+        (client_frame(0x01, b"a") + client_frame(0x81, b"b"), PROTOCOL_ERROR),
+        (client_frame(0x09, b"a"), PROTOCOL_ERROR),
+        (client_frame(0x89, b"a" * 126), PROTOCOL_ERROR),
+        (client_frame(0x81, length=b"\xff" + (1 << 40).to_bytes(8, "big")), TOO_BIG),
+        (client_frame(0x01, b"a" * LIMIT) + client_frame(0x80, b"b"), TOO_BIG),
+    ],
+)
+async def test_what_is_no_frame_closes_the_websocket(data: bytes, code: int) -> None:
+    with pytest.raises(BadFrame) as caught:
+        await read(data)
+
+    assert caught.value.code == code
+
+
+async def test_a_client_that_leaves_within_a_frame_is_noticed() -> None:
+    with pytest.raises(asyncio.IncompleteReadError):
+        await read(client_frame(0x81, b"abc")[:-1])
+
+
+@pytest.mark.parametrize("size", [0, 125, 126, 65535, 65536])
+def test_a_servers_frame_tells_its_length(size: int) -> None:
+    frame = server_frame(Opcode.TEXT, b"x" * size)
+
+    assert frame[0] == 0x81
+    assert len(frame) - size == (2 if size < 126 else 4 if size < 1 << 16 else 10)
+
+
+def test_a_close_frame_has_a_code_and_at_most_125_bytes() -> None:
+    frame = close_frame(NOT_TEXT, "x" * 500)
+
+    assert frame[:4] == b"\x88\x7d" + NOT_TEXT.to_bytes(2, "big")
+    assert len(frame) == 127
