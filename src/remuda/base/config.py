@@ -63,6 +63,10 @@ class Config:
         100,
         "Megabytes that must be free in the temporary and the data directory for a session to be started.",
     )
+    body_megabytes: Interval = _option(
+        256,
+        "Megabytes of request bodies that a manager holds at a time; further requests wait, then get 503.",
+    )
     warm: Count = _option(
         0, "Browsers kept waiting, started, for sessions with default capabilities; each takes its memory."
     )

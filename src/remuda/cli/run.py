@@ -35,6 +35,7 @@ def _manager(store: Store, config: Config) -> Role:
 
     return Manager(
         store,
+        body_bytes=config.body_megabytes * 1_000_000,
         waiting_bytes=config.waiting_megabytes * 1_000_000,
         allowed=Allowance.of(config.allow_browser_args),
     )

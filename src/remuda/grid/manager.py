@@ -7,7 +7,7 @@ log code and reaches the client at once, with the cause.
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -26,7 +26,7 @@ from remuda.fleet.drain import Drain
 from remuda.fleet.liveness import Beat, Heart, unix_seconds
 from remuda.fleet.permits import NOTHING_MORE, Allowance
 from remuda.fleet.presence import present
-from remuda.fleet.relay import Address, Answer, Handle, Relay, Request
+from remuda.fleet.relay import Address, Answer, Handle, Limits, Relay, Request
 from remuda.fleet.role import Role
 from remuda.fleet.secret import HerdSecret
 from remuda.fleet.tracing import Kind, Span, get_tracer, read_context
@@ -35,7 +35,7 @@ from remuda.grid.admission import Admission
 from remuda.grid.capabilities import Capabilities, for_client, read_request
 from remuda.grid.failures import CreationFailed, failure_of
 from remuda.grid.model import State
-from remuda.grid.omission import LARGE, encode_request
+from remuda.grid.omission import LARGE, encode_request, without_options
 from remuda.grid.options import labels_of
 from remuda.grid.queue import Queue, line_of
 from remuda.grid.sessions import Sessions, manager_beat, session_bell
@@ -51,6 +51,8 @@ tracer = get_tracer("manager")
 
 MAX_BODY = 64 << 20
 """Capabilities may carry a whole browser profile or extensions."""
+MAX_BODY_BYTES = 256_000_000
+"""What the bodies of all requests under way may take in memory."""
 MAX_WAITING_BYTES = 256_000_000
 """What the large capabilities of all sessions that wait may take in Redis."""
 HEARTBEAT_TTL = 120
@@ -70,6 +72,7 @@ class Manager(Role):
         store: Store,
         *,
         host: str = "127.0.0.1",
+        body_bytes: int = MAX_BODY_BYTES,
         waiting_bytes: int = MAX_WAITING_BYTES,
         allowed: Allowance = NOTHING_MORE,
     ) -> None:
@@ -83,7 +86,12 @@ class Manager(Role):
         self._heart = Heart(store)
         self._drain = Drain()
         self._secret = HerdSecret(store)
-        self._relay = Relay(self._route, lambda _, error: answer_error(error), guard=self._secret)
+        self._relay = Relay(
+            self._route,
+            lambda _, error: answer_error(error),
+            guard=self._secret,
+            limits=Limits(bodies=body_bytes),
+        )
         self._server: asyncio.Server | None = None
         self._queue = Queue(store)
         self._admission = Admission(store, waiting_bytes=waiting_bytes)
@@ -92,6 +100,7 @@ class Manager(Role):
         self._port = 0
         self._created: set[SessionId] = set()
         """Sessions that it no longer creates, and that are still among those that end with it."""
+        self._reading = asyncio.Lock()
         self._steps: set[asyncio.Timeout] = set()
         self._farewells: set[asyncio.Task[None]] = set()
 
@@ -189,13 +198,20 @@ class Manager(Role):
 
     async def _create(self, request: Request, body: bytes) -> Answer:
         with self._drain.work(), _span_of(request) as span:
-            wanted = with_named_browsers(read_request(read_json(body)))
-            for each in wanted:
-                sift(each, self._allowed)
-            labels = labels_of(wanted)
-            # In a thread where it is large: hashing it takes a tenth of a second.
-            encode = partial(encode_request, wanted)
-            requested = encode() if len(body) <= LARGE else await asyncio.to_thread(encode)
+            is_large = len(body) > LARGE
+            # Reading takes several times the memory of a body, so one large one is read at a time.
+            async with self._reading if is_large else nullcontext():
+                wanted = with_named_browsers(read_request(read_json(body)))
+                del body  # The session may wait for long.
+                for each in wanted:
+                    sift(each, self._allowed)
+                labels = labels_of(wanted)
+                # In a thread where it is large: hashing it takes a tenth of a second.
+                encode = partial(encode_request, wanted)
+                requested = await asyncio.to_thread(encode) if is_large else encode()
+                if is_large:
+                    del encode, each
+                    wanted = await asyncio.to_thread(without_options, wanted)
             await self._admission.admit(requested)
             limits = await self._timeouts.read()
             session = await self._new_session(request)

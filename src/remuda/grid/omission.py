@@ -50,6 +50,17 @@ def encode_request(sets: Sequence[Capabilities]) -> Requested:
     return Requested(whole, _shorten(sets, whole))
 
 
+def without_options(sets: Sequence[Capabilities]) -> list[Capabilities]:
+    """The capability sets without long strings in their options: all that is needed to find a slot."""
+    return [
+        {
+            name: _lighten(value, _DEEP) if isinstance(value, dict | list) else value
+            for name, value in each.items()
+        }
+        for each in sets
+    ]
+
+
 def _shorten(sets: Sequence[Capabilities], whole: bytes) -> bytes | None:
     if len(whole) <= LONG:
         return None

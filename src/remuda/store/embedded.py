@@ -192,7 +192,10 @@ def _command(binary: Path, directory: Path, socket: Path, *, socket_mode: str, m
         "tcp-backlog": "4096",
         "loglevel": "notice",
     }
-    return [str(binary), *(part for name, value in options.items() for part in (f"--{name}", value))]
+    parts = [part for name, value in options.items() for part in (f"--{name}", value)]
+    # A process has one connection, for messages too. With the default of 32 MB Redis hangs up on one that
+    # reads large capabilities.
+    return [str(binary), *parts, "--client-output-buffer-limit", "pubsub", "256mb", "0", "0"]
 
 
 async def _await_ready(process: subprocess.Popen[bytes], url: str, log_file: Path) -> None:

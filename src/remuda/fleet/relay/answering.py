@@ -40,6 +40,8 @@ class Answering:
     _status = 0
     _keep_alive = False
     _is_over = False
+    # Memory that was taken for its body, to be given back at its end.
+    _room = 0
 
     def __init__(self, client: "Client", request: Request, bytes_in: int) -> None:
         self.request = request
@@ -68,6 +70,8 @@ class Answering:
         """The answer is complete."""
         self.upstream = None
         self._is_over = True
+        if self._room:
+            self._give_room_back()
         self._relay.observer.request_finished(self.request, self._status, self._bytes_in, self._bytes_out)
         self._client.release(keep_alive=self._keep_alive)
 
@@ -137,8 +141,14 @@ class Answering:
         if task is not None and task is not asyncio.current_task():
             task.cancel()
 
+    def _give_room_back(self) -> None:
+        room, self._room = self._room, 0
+        self._relay.bodies.give_back(room)
+
     def _tell(self, status: int) -> None:
         self._is_over = True
+        if self._room:
+            self._give_room_back()
         self._relay.observer.request_finished(self.request, status, self._bytes_in, self._bytes_out)
         self.end_call()
 

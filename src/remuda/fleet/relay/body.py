@@ -123,14 +123,15 @@ def body_of(length: int) -> Body:
     return UntilClose() if length == UNTIL_CLOSE else Counted(length)
 
 
-def unchunk(raw: bytes) -> bytes:
+def unchunk(raw: bytes | bytearray) -> bytes:
     """The content of a whole chunked body that `Chunked` has let through."""
-    parts: list[bytes] = []
+    parts: list[memoryview] = []
+    view = memoryview(raw)
     at = 0
     while True:
         end = raw.index(b"\r\n", at)
         size = int(raw[at:end].partition(b";")[0], 16)
         if not size:
             return b"".join(parts)
-        parts.append(raw[end + 2 : end + 2 + size])
+        parts.append(view[end + 2 : end + 2 + size])
         at = end + 2 + size + 2

@@ -1,9 +1,11 @@
 """What is done with a request: asked of the router, then forwarded, answered, handled or dialled."""
 
+import asyncio
 from collections.abc import Awaitable
 
-from remuda.base.errors import UpstreamUnavailable
+from remuda.base.errors import Overloaded, UpstreamUnavailable
 from remuda.fleet.relay.answering import Answering
+from remuda.fleet.relay.bodies import SMALL
 from remuda.fleet.relay.body import Counted, MalformedBody, unchunk
 from remuda.fleet.relay.errors import BodyTooLarge, MalformedRequest
 from remuda.fleet.relay.handshake import Handshake
@@ -16,6 +18,9 @@ from remuda.fleet.relay.upstream import Upstream
 HIGH_WATER = 64 * 1024
 # A body of this size is worth waiting for before an early answer: closing instead costs a connection.
 SMALL_BODY = 64 * 1024
+# By so much the room for a chunked body grows.
+STEP = 1 << 20
+NO_ROOM = "The bodies of other requests take all memory that is set aside for them (body_megabytes)."
 # RFC 9110 9.2.2: sent twice they do what they do once.
 _REPEATABLE = frozenset(("GET", "HEAD", "OPTIONS", "PUT", "DELETE", "TRACE"))
 
@@ -31,6 +36,7 @@ class Exchange(Answering):
     # Whether all of the body is awaited before anything is done with the plan.
     _is_collecting = False
     _is_unchunked = False
+    _is_in_line = False
 
     # The way in: from the client to a plan.
 
@@ -69,8 +75,10 @@ class Exchange(Answering):
 
     def is_congested(self) -> bool:
         """Whether the client should not be read, because its body cannot go on."""
-        if self.body is None or self._is_collecting:
+        if self.body is None:
             return False
+        if self._is_collecting:
+            return self._is_in_line
         if self.upstream is None:
             return len(self._waiting) > HIGH_WATER
         return self.upstream.is_paused
@@ -104,9 +112,31 @@ class Exchange(Answering):
 
     def _collect(self, max_body: int) -> None:
         self._is_collecting = True
-        if max(self.request.head.length, len(self._waiting)) > max_body:
+        size = max(self.request.head.length, len(self._waiting))
+        if size > max_body:
             self.fail(BodyTooLarge())
-            return
+        elif self._relay.bodies.take(size):
+            self._room = size
+            self._call_for_body()
+        else:
+            self._is_in_line = True
+            self._client.settle()
+            self._spawn(self._wait_for_room(size))
+
+    async def _wait_for_room(self, size: int) -> None:
+        try:
+            async with asyncio.timeout(self._relay.limits.body_wait):
+                await self._relay.bodies.wait(size)
+        except TimeoutError:
+            raise Overloaded(NO_ROOM) from None
+        self._room = size
+        self._is_in_line = False
+        if self.body is None:
+            self._body_came()
+        else:
+            self._call_for_body()
+
+    def _call_for_body(self) -> None:
         if self.request.head.expects:
             self.respond_more(CONTINUE)
         self._client.settle()
@@ -120,19 +150,39 @@ class Exchange(Answering):
             return
         assert isinstance(plan, Handle | Forward)
         max_body = plan.max_body if isinstance(plan, Handle) else plan.unchunk
-        if max_body is not None and len(self._waiting) > max_body:
+        size = len(self._waiting)
+        if max_body is not None and size > max_body:
             self.fail(BodyTooLarge())
-        elif self.body is None:
+            return
+        if size > self._room and not self._is_in_line and not self._take_room(size):
+            self.fail(Overloaded(NO_ROOM))
+        elif self.body is None and not self._is_in_line:
             self._is_collecting = False
             if isinstance(plan, Handle):
                 self._spawn(self._handle(plan))
             else:
                 self._forward(plan)
 
+    def _take_room(self, size: int) -> bool:
+        """Whether there is room for what has come. Of chunks nobody knows how many follow, so more is taken
+        than is needed; what is small and here already is only counted."""
+        if self.body is None and not self._room and size <= SMALL:
+            self._relay.bodies.hold(size)
+            self._room = size
+            return True
+        more = size - self._room if self.body is None else max(size - self._room, STEP)
+        if not self._relay.bodies.take(more, own=self._room):
+            return False
+        self._room += more
+        return True
+
     async def _handle(self, plan: Handle) -> None:
-        whole = bytes(self._waiting)
-        body = unchunk(whole) if self.request.head.length == CHUNKED else whole
-        self.answer(await plan.callback(self.request, body))
+        whole, self._waiting = self._waiting, b""
+        body = unchunk(whole) if self.request.head.length == CHUNKED else bytes(whole)
+        answer = plan.callback(self.request, body)
+        # Held here, a large body would stay in memory until its session has a browser.
+        del whole, body
+        self.answer(await answer)
 
     def _forward(self, plan: Forward) -> None:
         self._plan = plan

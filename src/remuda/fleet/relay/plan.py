@@ -148,4 +148,7 @@ class Limits(NamedTuple):
     # Shorter than uvicorn's keep-alive of 5 s: the side that reuses must be the first to close.
     pool_idle: float = 4.0
     pool_size: int = 128
+    # Memory for bodies that are held whole, all together, and how long a request waits for some of it.
+    bodies: int = 256_000_000
+    body_wait: float = 10.0
     tick: float = 1.0

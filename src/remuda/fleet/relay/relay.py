@@ -6,6 +6,7 @@ from typing import Protocol
 
 from remuda.base import descriptors
 from remuda.base.errors import RemudaError
+from remuda.fleet.relay.bodies import Bodies
 from remuda.fleet.relay.client import Client
 from remuda.fleet.relay.farewell import say_goodbye
 from remuda.fleet.relay.head import Request
@@ -53,6 +54,7 @@ class Relay:
         self.observer: Observer = observer or Unobserved()
         self.limits = limits or Limits()
         self.pool = Pool(self.limits, source=source)
+        self.bodies = Bodies(self.limits.bodies)
         self.connections: set[Connection] = set()
         self.tunnels: set[Tunnel] = set()
         self.is_draining = False

@@ -12,7 +12,7 @@ from remuda.base.errors import DriverUnavailable, InvalidArgument, SessionLost, 
 from remuda.base.ids import SessionId
 from remuda.fleet.permits import NOTHING_MORE, Allowance
 from remuda.fleet.permits.rules import shown, unlisted
-from remuda.fleet.relay import Address, Answer, Forward, Guard, Handle, Plan, Relay, Request
+from remuda.fleet.relay import Address, Answer, Forward, Guard, Handle, Limits, Plan, Relay, Request
 from remuda.grid.node.clipboard import Clipboard
 from remuda.grid.node.devtools import DevToolsWays
 from remuda.grid.node.driver import Driver
@@ -81,6 +81,8 @@ class Commands:
             guard=guard,
             observer=idleness,
             source=driver.source,
+            # One large upload at a time: each node has its own process.
+            limits=Limits(bodies=MAX_BODY),
         )
         self._server: asyncio.Server | None = None
 
