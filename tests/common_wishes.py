@@ -1,6 +1,8 @@
 """What the documentation of common tools and their tutorials tell browsers: all of it must pass."""
 
+import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 CHROMIUM_ARGS: Mapping[str, Sequence[str]] = {
@@ -278,3 +280,8 @@ FIREFOX_PREFS: Mapping[str, Any] = {
     "fission.webContentIsolationStrategy": 0,
     "ui.prefersReducedMotion": 1,
 }
+
+SELENIUMBASE: Mapping[str, Mapping[str, Any]] = json.loads(
+    Path(__file__).with_name("seleniumbase.json").read_text()
+)
+"""By browser, what SeleniumBase 4.56 asks a grid for, on a machine with a Chromium of its own."""

@@ -6,6 +6,7 @@ import pytest
 from selenium import webdriver
 from selenium.webdriver.firefox.firefox_profile import FirefoxProfile
 
+from common_wishes import SELENIUMBASE
 from remuda.base.errors import InvalidArgument
 from remuda.fleet.permits import Allowance
 from remuda.grid.capabilities import Capabilities, Offer, first_match
@@ -89,6 +90,16 @@ def test_what_seleniums_own_classes_make_passes() -> None:
 
     for wanted in (options.to_capabilities(), fox.to_capabilities()):
         assert sift(wanted).wanted.keys() == wanted.keys()
+
+
+@pytest.mark.parametrize("browser", SELENIUMBASE)
+def test_what_seleniumbase_asks_for_passes(browser: str) -> None:
+    wanted = dict(SELENIUMBASE[browser])
+
+    sifted = sift(wanted)
+
+    assert sifted.wanted.keys() == wanted.keys()
+    assert ("binary in goog:chromeOptions" in sifted.ignored) == (browser == "chrome")
 
 
 @pytest.mark.parametrize(

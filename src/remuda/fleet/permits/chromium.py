@@ -43,18 +43,19 @@ _FLAGS = """
     deny-permission-prompts deterministic-mode disable-2d-canvas-clip-aa disable-3d-apis
     disable-accelerated-2d-canvas disable-accelerated-mjpeg-decode disable-accelerated-video-decode
     disable-accelerated-video-encode disable-add-to-shelf disable-application-cache disable-audio-input
-    disable-audio-output disable-auto-reload disable-back-forward-cache disable-background-downloads
-    disable-background-media-suspend disable-background-mode disable-background-networking
-    disable-background-timer-throttling disable-backgrounding-occluded-windows disable-best-effort-tasks
-    disable-breakpad disable-browser-side-navigation disable-bundled-ppapi-flash disable-canvas-aa
-    disable-checker-imaging disable-client-side-phishing-detection disable-cloud-import
-    disable-component-cloud-policy disable-component-extensions-with-background-pages
-    disable-component-update disable-composited-antialiasing disable-crash-reporter
-    disable-datasaver-prompt disable-default-apps disable-desktop-notifications disable-dev-shm-usage
-    disable-device-discovery-notifications disable-dinosaur-easter-egg
-    disable-domain-blocking-for-3d-apis disable-domain-reliability disable-edgeupdater disable-extensions
-    disable-extensions-http-throttling disable-fetching-hints-at-navigation-start
-    disable-field-trial-config disable-font-subpixel-positioning disable-frame-rate-limit disable-fre
+    disable-audio-output disable-auto-reload disable-autofill-keyboard-accessory-view[8]
+    disable-back-forward-cache disable-background-downloads disable-background-media-suspend
+    disable-background-mode disable-background-networking disable-background-timer-throttling
+    disable-backgrounding-occluded-windows disable-best-effort-tasks disable-breakpad
+    disable-browser-side-navigation disable-bundled-ppapi-flash disable-canvas-aa disable-checker-imaging
+    disable-client-side-phishing-detection disable-cloud-import disable-component-cloud-policy
+    disable-component-extensions-with-background-pages disable-component-update
+    disable-composited-antialiasing disable-crash-reporter disable-datasaver-prompt disable-default-apps
+    disable-desktop-notifications disable-dev-shm-usage disable-device-discovery-notifications
+    disable-dinosaur-easter-egg disable-domain-blocking-for-3d-apis disable-domain-reliability
+    disable-edgeupdater disable-extensions disable-extensions-http-throttling
+    disable-fetching-hints-at-navigation-start disable-field-trial-config
+    disable-font-subpixel-positioning disable-frame-rate-limit disable-fre
     disable-gesture-requirement-for-media-playback disable-gesture-requirement-for-presentation
     disable-gesture-typing disable-gl-drawing-for-tests disable-glsl-translator disable-gpu
     disable-gpu-compositing disable-gpu-driver-bug-workarounds disable-gpu-early-init
@@ -68,47 +69,47 @@ _FLAGS = """
     disable-local-storage disable-logging disable-login-animations disable-low-end-device-mode
     disable-low-res-tiling disable-media-session-api disable-modal-animations
     disable-new-content-rendering-timeout disable-notifications disable-offer-store-unmasked-wallet-cards
-    disable-offer-upload-credit-cards disable-overlay-scrollbar disable-partial-raster
-    disable-password-generation disable-password-manager-reauthentication disable-permissions-api
-    disable-pinch disable-plugins disable-plugins-discovery disable-popup-blocking
-    disable-prefer-compositing-to-lcd-text disable-presentation-api disable-print-preview
-    disable-prompt-on-repost disable-pushstate-throttle disable-quic disable-reading-from-canvas
-    disable-remote-fonts disable-remote-playback-api disable-renderer-accessibility
-    disable-renderer-backgrounding disable-rgba-4444-textures disable-rtc-smoothness-algorithm
-    disable-save-password-bubble disable-scroll-to-text-fragment disable-search-engine-choice-screen
-    disable-session-crashed-bubble disable-session-storage disable-shared-workers disable-signin-promo
-    disable-single-click-autofill disable-site-isolation-for-policy disable-site-isolation-trials
-    disable-skia-runtime-opts disable-smooth-scrolling disable-software-compositing-fallback
-    disable-software-rasterizer disable-speech-api disable-speech-synthesis-api disable-stack-profiler
-    disable-suggestions-ui disable-sync disable-sync-preferences disable-tab-for-desktop-share
-    disable-threaded-animation disable-threaded-compositing disable-threaded-scrolling disable-top-sites
-    disable-touch-drag-drop disable-translate disable-update disable-updater-scheduler
-    disable-v8-idle-tasks disable-video-capture-use-gpu-memory-buffer disable-view-source
-    disable-voice-input disable-wake-on-wifi disable-web-resources disable-web-security disable-webgl
-    disable-webgl2 disable-webrtc disable-webrtc-encryption disable-webrtc-hw-decoding
-    disable-webrtc-hw-encoding disable-xss-auditor disable-zero-copy disallow-non-exact-resource-reuse
-    dns-prefetch-disable edge-skip-compat-layer-relaunch enable-accelerated-2d-canvas
-    enable-accelerated-video-decode enable-async-dns enable-auto-reload enable-automation
-    enable-begin-frame-control enable-caret-browsing enable-crash-reporter
-    enable-experimental-web-platform-features enable-experimental-webassembly-features enable-fast-unload
-    enable-font-antialiasing enable-future-v8-vm-features enable-global-privacy-control enable-gpu
-    enable-gpu-rasterization enable-javascript-harmony enable-lcd-text
-    enable-low-end-device-mode enable-media-stream enable-native-gpu-memory-buffers
-    enable-network-information-downlink-max enable-parallel-downloading
+    disable-offer-upload-credit-cards disable-oopr-debug-crash-dump disable-overlay-scrollbar
+    disable-partial-raster disable-password-generation disable-password-manager-reauthentication
+    disable-permissions-api disable-pinch disable-plugins disable-plugins-discovery
+    disable-popup-blocking disable-prefer-compositing-to-lcd-text disable-presentation-api
+    disable-print-preview disable-prompt-on-repost disable-pushstate-throttle disable-quic
+    disable-reading-from-canvas disable-remote-fonts disable-remote-playback-api
+    disable-renderer-accessibility disable-renderer-backgrounding disable-rgba-4444-textures
+    disable-rtc-smoothness-algorithm disable-save-password-bubble disable-scroll-to-text-fragment
+    disable-search-engine-choice-screen disable-session-crashed-bubble disable-session-storage
+    disable-shared-workers disable-signin-promo disable-single-click-autofill
+    disable-site-isolation-for-policy disable-site-isolation-trials disable-skia-runtime-opts
+    disable-smooth-scrolling disable-software-compositing-fallback disable-software-rasterizer
+    disable-speech-api disable-speech-synthesis-api disable-stack-profiler disable-suggestions-ui
+    disable-sync disable-sync-preferences disable-tab-for-desktop-share disable-threaded-animation
+    disable-threaded-compositing disable-threaded-scrolling disable-top-sites disable-touch-drag-drop
+    disable-translate disable-update disable-updater-scheduler disable-v8-idle-tasks
+    disable-video-capture-use-gpu-memory-buffer disable-view-source disable-voice-input
+    disable-wake-on-wifi disable-web-resources disable-web-security disable-webgl disable-webgl2
+    disable-webrtc disable-webrtc-encryption disable-webrtc-hw-decoding disable-webrtc-hw-encoding
+    disable-xss-auditor disable-zero-copy disallow-non-exact-resource-reuse dns-prefetch-disable
+    edge-skip-compat-layer-relaunch enable-accelerated-2d-canvas enable-accelerated-video-decode
+    enable-async-dns enable-auto-reload enable-automation enable-begin-frame-control
+    enable-caret-browsing enable-crash-reporter enable-experimental-web-platform-features
+    enable-experimental-webassembly-features enable-fast-unload enable-font-antialiasing
+    enable-future-v8-vm-features enable-global-privacy-control enable-gpu enable-gpu-rasterization
+    enable-javascript-harmony enable-lcd-text enable-low-end-device-mode enable-media-stream
+    enable-native-gpu-memory-buffers enable-network-information-downlink-max enable-parallel-downloading
     enable-potentially-annoying-security-features enable-precise-memory-info
-    enable-prefer-compositing-to-lcd-text enable-quic enable-smooth-scrolling
-    enable-spatial-navigation enable-speech-input enable-strict-mixed-content-checking
-    enable-strict-powerful-feature-restrictions enable-surface-synchronization enable-tls13-early-data
-    enable-touch-drag-drop enable-touchview enable-unsafe-swiftshader enable-unsafe-webgpu
-    enable-usermedia-screen-capturing enable-viewport enable-viewport-meta enable-vulkan
-    enable-webgl enable-webgl-developer-extensions enable-webgl-draft-extensions
-    enable-zero-copy export-tagged-pdf force-dark-mode force-first-run force-high-contrast
-    force-overlay-fullscreen-video force-prefers-no-reduced-motion force-prefers-reduced-motion
-    force-renderer-accessibility generate-pdf-document-outline guest hide-crash-restore-bubble hide-icons
-    hide-scrollbars ignore-autoplay-restrictions ignore-certificate-errors ignore-gpu-blacklist
-    ignore-gpu-blocklist ignore-ssl-errors ignore-urlfetcher-cert-requests incognito keep-alive-for-test
-    kiosk kiosk-printing log-gpu-control-list-decisions metrics-recording-only mute-audio new-window
-    no-crash-upload no-default-apps no-default-browser-check no-error-dialogs no-experiments no-first-run
+    enable-prefer-compositing-to-lcd-text enable-quic enable-smooth-scrolling enable-spatial-navigation
+    enable-speech-input enable-strict-mixed-content-checking enable-strict-powerful-feature-restrictions
+    enable-surface-synchronization enable-tls13-early-data enable-touch-drag-drop enable-touchview
+    enable-unsafe-swiftshader enable-unsafe-webgpu enable-usermedia-screen-capturing enable-viewport
+    enable-viewport-meta enable-vulkan enable-webgl enable-webgl-developer-extensions
+    enable-webgl-draft-extensions enable-zero-copy export-tagged-pdf force-dark-mode force-first-run
+    force-high-contrast force-overlay-fullscreen-video force-prefers-no-reduced-motion
+    force-prefers-reduced-motion force-renderer-accessibility generate-pdf-document-outline guest
+    hide-crash-restore-bubble hide-icons hide-scrollbars ignore-autoplay-restrictions
+    ignore-certificate-errors ignore-gpu-blacklist ignore-gpu-blocklist ignore-ssl-errors
+    ignore-urlfetcher-cert-requests incognito keep-alive-for-test kiosk kiosk-printing
+    log-gpu-control-list-decisions metrics-recording-only mute-audio new-window no-crash-upload
+    no-default-apps no-default-browser-check no-error-dialogs no-experiments no-first-run
     no-pdf-header-footer no-pings no-proxy-server no-report-upload no-service-autorun no-startup-window
     no-user-gesture-required noerrdialogs overscroll-history-navigation process-per-site process-per-tab
     proxy-auto-detect pull-to-refresh reduce-accept-language reduce-user-agent-minor-version
@@ -207,9 +208,9 @@ SWITCHES: Mapping[str, Form] = {
         """
         auto-select-desktop-capture-source auto-select-screen-capture-source
         auto-select-tab-capture-source-by-title auto-select-window-capture-source-by-title
-        host-resolver-rules host-rules ignore-certificate-errors-spki-list
-        proxy-server simulate-outdated-no-au unsafely-allow-protected-media-identifier-for-domain
-        user-agent vmodule window-name
+        host-resolver-rules host-rules ignore-certificate-errors-spki-list proxy-server
+        simulate-outdated-no-au unsafely-allow-protected-media-identifier-for-domain user-agent vmodule
+        window-name
         """,
     ),
     **table(
@@ -252,12 +253,13 @@ SWITCHES: Mapping[str, Form] = {
 DROPPED_SWITCHES = words(
     """
     allow-no-sandbox-job disable-gpu-sandbox disable-landlock-sandbox disable-namespace-sandbox
-    disable-seccomp-filter-sandbox disable-setuid-sandbox in-process-gpu no-sandbox no-zygote
-    no-zygote-sandbox remote-allow-origins remote-debugging-pipe remote-debugging-port single-process
+    disable-seccomp-filter-sandbox disable-setuid-sandbox dom-automation
+    enable-unsafe-extension-debugging in-process-gpu no-sandbox no-zygote no-zygote-sandbox
+    remote-allow-origins remote-debugging-pipe remote-debugging-port single-process
     """
 )
-"""Common in tutorials, harmless to leave out, and the herd's own: it decides about the sandbox, and it hands
-out the way to DevTools."""
+"""Common in tutorials, harmless to leave out, and the herd's own: it decides about the sandbox, hands out the
+way to DevTools, and gives neither pages nor DevTools more than they have by themselves."""
 OWNED_SWITCHES = frozenset(("remote-debugging-address", "remote-debugging-io-pipes"))
 """What nobody can allow: DevTools would be open to others, or closed to the herd."""
 EXCLUDABLE_SWITCHES = words(
@@ -279,16 +281,16 @@ _SWITCHED_PREFERENCES = """
     alternate_error_pages.enabled autofill.credit_card_enabled autofill.enabled autofill.profile_enabled
     background_mode.enabled browser.enable_spellchecking browser.show_home_button
     credentials_enable_autosignin credentials_enable_service dns_prefetching.enabled
-    download.directory_upgrade download.prompt_for_download enable_do_not_track
-    extensions.ui.developer_mode homepage_is_newtabpage https_only_mode_enabled
-    net.network_prediction_options password_manager_enabled payments.can_make_payment_enabled
-    plugins.always_open_pdf_externally printing.enabled profile.block_third_party_cookies
-    profile.cookie_controls_mode profile.exited_cleanly profile.password_manager_enabled
-    profile.password_manager_leak_detection safebrowsing.disable_download_protection safebrowsing.enabled
-    safebrowsing.enhanced safebrowsing.scout_reporting_enabled search.suggest_enabled
-    session.restore_on_startup signin.allowed signin.allowed_on_next_startup
-    spellcheck.use_spelling_service sync_promo.show_on_first_run_allowed translate.enabled
-    user_experience_metrics.reporting_enabled webrtc.multiple_routes_enabled
+    download.directory_upgrade download.prompt_for_download download_bubble.partial_view_enabled
+    enable_do_not_track extensions.ui.developer_mode homepage_is_newtabpage https_only_mode_enabled
+    local_discovery.notifications_enabled net.network_prediction_options password_manager_enabled
+    payments.can_make_payment_enabled plugins.always_open_pdf_externally printing.enabled
+    profile.block_third_party_cookies profile.cookie_controls_mode profile.exited_cleanly
+    profile.password_manager_enabled profile.password_manager_leak_detection
+    safebrowsing.disable_download_protection safebrowsing.enabled safebrowsing.enhanced
+    safebrowsing.scout_reporting_enabled search.suggest_enabled session.restore_on_startup signin.allowed
+    signin.allowed_on_next_startup spellcheck.use_spelling_service sync_promo.show_on_first_run_allowed
+    translate.enabled user_experience_metrics.reporting_enabled webrtc.multiple_routes_enabled
     webrtc.nonproxied_udp_enabled
 """
 PREFERENCES = PreferenceRules(
@@ -308,8 +310,15 @@ PREFERENCES = PreferenceRules(
         "webrtc.ip_handling_policy": _WORD,
     },
     prefixes=(
+        ("NewTabPage.", bool),
         ("browser.window_placement.", bool),
+        # As some clients misspell them; Chromium then ignores them.
+        ("content_settings.exceptions.", bool),
+        ("default_content_setting_values.", bool),
+        ("default_content_settings.", bool),
         ("devtools.preferences.", TEXT),
+        ("managed_default_content_settings.", bool),
+        ("omnibox-", bool),
         ("privacy_sandbox.", bool),
         ("profile.content_settings.exceptions.", bool),
         ("profile.default_content_setting_values.", bool),
@@ -335,7 +344,7 @@ LOCAL_STATE = PreferenceRules(
     dropped=frozenset(),
 )
 
-_SWITCH = re.compile(r"-{0,2}(?P<name>[A-Za-z0-9][A-Za-z0-9-]*)\s*(?:=(?P<value>.*))?")
+_SWITCH = re.compile(r"-{0,2}(?P<name>[A-Za-z0-9][A-Za-z0-9\[\]-]*)\s*(?:=(?P<value>.*))?")
 
 
 def sift_args(given: Any, allowed: Allowance, *, where: str) -> tuple[list[str], list[str]]:

@@ -64,18 +64,19 @@ VARIABLES: Mapping[str, Form] = {
 
 _SWITCHED = """
     accessibility.force_disabled app.normandy.enabled app.shield.optoutstudies.enabled
-    browser.bookmarks.restore_default_bookmarks browser.cache.check_doc_frequency
-    browser.cache.disk.capacity browser.cache.disk.enable browser.cache.disk.smart_size.enabled
-    browser.cache.disk_cache_ssl browser.cache.memory.enable browser.cache.offline.enable
-    browser.ctrlTab.recentlyUsedOrder browser.display.use_document_fonts browser.dom.window.dump.enabled
-    browser.download.always_ask_before_handling_new_types browser.download.alwaysOpenPanel
-    browser.download.animateNotifications browser.download.folderList browser.download.forbid_open_with
-    browser.download.improvements_to_download_panel browser.download.open_pdf_attachments_inline
-    browser.download.panel.shown browser.download.useDownloadDir browser.formfill.enable
-    browser.helperApps.alwaysAsk.force browser.helperApps.deleteTempFileOnExit
-    browser.link.open_newwindow browser.link.open_newwindow.restriction browser.offline
-    browser.privatebrowsing.autostart browser.reader.detectedFirstArticle browser.search.suggest.enabled
-    browser.search.update browser.sessionhistory.max_entries browser.sessionhistory.max_total_viewers
+    browser.aboutwelcome.enabled browser.bookmarks.restore_default_bookmarks
+    browser.cache.check_doc_frequency browser.cache.disk.capacity browser.cache.disk.enable
+    browser.cache.disk.smart_size.enabled browser.cache.disk_cache_ssl browser.cache.memory.enable
+    browser.cache.offline.enable browser.ctrlTab.recentlyUsedOrder browser.display.use_document_fonts
+    browser.dom.window.dump.enabled browser.download.always_ask_before_handling_new_types
+    browser.download.alwaysOpenPanel browser.download.animateNotifications browser.download.folderList
+    browser.download.forbid_open_with browser.download.improvements_to_download_panel
+    browser.download.open_pdf_attachments_inline browser.download.panel.shown
+    browser.download.useDownloadDir browser.formfill.enable browser.helperApps.alwaysAsk.force
+    browser.helperApps.deleteTempFileOnExit browser.link.open_newwindow
+    browser.link.open_newwindow.restriction browser.offline browser.privatebrowsing.autostart
+    browser.reader.detectedFirstArticle browser.search.suggest.enabled browser.search.update
+    browser.sessionhistory.max_entries browser.sessionhistory.max_total_viewers
     browser.sessionstore.enabled browser.sessionstore.resume_from_crash browser.shell.checkDefaultBrowser
     browser.startup.page browser.tabs.animate browser.tabs.closeWindowWithLastTab
     browser.tabs.loadInBackground browser.tabs.warnOnClose browser.tabs.warnOnOpen
@@ -94,7 +95,8 @@ _SWITCHED = """
     extensions.blocklist.enabled extensions.checkCompatibility.nightly extensions.enabledScopes
     extensions.getAddons.cache.enabled extensions.install.requireBuiltInCerts extensions.logging.enabled
     extensions.manifestV3.enabled extensions.pocket.enabled extensions.screenshots.disabled
-    extensions.update.enabled extensions.update.notifyUser fission.autostart fission.bfcacheInParent
+    extensions.systemAddon.update.enabled extensions.update.autoUpdateDefault extensions.update.enabled
+    extensions.update.notifyUser fission.autostart fission.bfcacheInParent
     fission.webContentIsolationStrategy focusmanager.testmode full-screen-api.allow-trusted-requests-only
     full-screen-api.warning.timeout general.smoothScroll general.warnOnAboutConfig geo.enabled
     geo.prompt.testing geo.prompt.testing.allow geo.provider.testing gfx.color_management.mode
@@ -127,9 +129,9 @@ _SWITCHED = """
     network.stricttransportsecurity.preloadlist network.trr.mode network.websocket.allowInsecureFromHTTPS
     nglayout.initialpaint.delay offline-apps.allow_by_default pdfjs.disabled pdfjs.enabledCache.state
     places.history.enabled plugin.state.flash prompts.contentPromptSubDialog prompts.tab_modal.enabled
-    remote.active-protocols remote.log.truncate security.cert_pinning.enforcement_level
-    security.certerrors.mitm.priming.enabled security.csp.enable security.dialog_enable_delay
-    security.enterprise_roots.enabled security.fileuri.strict_origin_policy
+    reader.parse-on-load.enabled remote.active-protocols remote.log.truncate
+    security.cert_pinning.enforcement_level security.certerrors.mitm.priming.enabled security.csp.enable
+    security.dialog_enable_delay security.enterprise_roots.enabled security.fileuri.strict_origin_policy
     security.insecure_field_warning.contextual.enabled security.insecure_password.ui.enabled
     security.mixed_content.block_active_content security.mixed_content.block_display_content
     security.mixed_content.upgrade_display_content security.notification_enable_delay
@@ -181,6 +183,7 @@ PREFERENCES = PreferenceRules(
         "plugin.disable_full_page_plugin_for_types": _MIME_TYPES,
         "startup.homepage_welcome_url": WEB_URL,
         "startup.homepage_welcome_url.additional": WEB_URL,
+        "trailhead.firstrun.branches": form(r"[a-z-]*", "words"),
     },
     # Only true, false and numbers: a program, a path and a host are strings.
     prefixes=(
