@@ -6,6 +6,7 @@ import sys
 MEASUREMENTS = (
     "bench.gateway",
     "bench.herd",
+    "bench.own_browsers",
     "bench.picks",
     "bench.playwright",
     "bench.sessions",

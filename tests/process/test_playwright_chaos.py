@@ -14,6 +14,7 @@ from playwright.async_api import Browser, Error, Playwright, async_playwright
 
 from books import active, lifetime
 from herds import DEADLINE, REMUDA
+from processes import are_gone
 from remuda.base.processes import die_with_parent
 from remuda.fleet.line import who_waits
 from remuda.fleet.role import running_roles
@@ -22,7 +23,7 @@ from remuda.store import Store
 from remuda.store.census import take_census
 from servers import Server
 from waiting import eventually
-from workers import RunningWorker, browser_process, entries
+from workers import RunningWorker, browser_process, entries, processes_of
 
 LEASE = 2
 # A short lease, so that a test need not wait for it; short beats, so that workers are soon missed.
@@ -261,3 +262,20 @@ async def test_a_client_without_a_place_is_told_so_in_plain_words(
         await playwright.firefox.connect(gateway.url)
     with pytest.raises(Error, match=r"404 Not Found\n.*nothing here can start one; on offer: firefox"):
         await playwright.webkit.connect(gateway.url)
+
+
+async def test_a_killed_gateway_takes_its_clients_own_browsers_along(
+    fleet: Fleet, playwright: Playwright
+) -> None:
+    worker = await fleet.start_worker("--isolation", "own")
+    gateway = await fleet.start_gateway()
+    browser = await playwright.chromium.connect(f"{gateway.url}?own=true")
+    assert await visit(browser, "corral") == "corral"
+    directory = worker.directory
+    started = processes_of(directory)
+
+    gateway.process.kill()
+
+    await eventually(lambda: are_gone(started), DEADLINE)
+    await eventually(lambda: not directory.exists(), DEADLINE)
+    assert not worker.has_ended

@@ -63,8 +63,7 @@ class OwnBrowsers:
     async def start(self, *, timeout: float) -> None:
         """Starts a first browser, to see that there can be others, and listens."""
         await self._secret.read()
-        async with asyncio.timeout(timeout):
-            first = await self._launch({}, "", timeout=timeout)
+        first = await self._launch({}, "", timeout=timeout)
         await check_up(first.endpoint, timeout=timeout)
         # Kept for the first client, who is often the reason for this worker.
         self._warm.append(first)
@@ -73,6 +72,7 @@ class OwnBrowsers:
         port = self._listener.sockets[0].getsockname()[1]
         self.endpoint = f"ws://{host_port(LOOPBACK, port)}{self._path}"
         self._warmer = asyncio.create_task(self._keep_warm(), name="keep browsers warm")
+        self._wants_warm.set()
 
     async def ended(self) -> int:
         """Never returns: it does not end with one of its browsers."""
