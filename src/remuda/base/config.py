@@ -70,6 +70,9 @@ class Config:
     warm: Count = _option(
         0, "Browsers kept waiting, started, for sessions with default capabilities; each takes its memory."
     )
+    browser_hang: Count = _option(
+        60, "Seconds after which a session ends whose browser or driver does not answer; 0 means never."
+    )
     gateway_drain: Interval = _option(
         10,
         "Seconds that a gateway which shuts down gives its clients; WebSockets then end with 1001.",

@@ -150,6 +150,14 @@ def start_of(pid: int) -> str | None:
     return stat.rpartition(b")")[2].split()[19].decode()
 
 
+def is_stopped(pid: int) -> bool:
+    """Whether the process was stopped by a signal or a debugger, and waits to be told to go on."""
+    try:
+        return psutil.Process(pid).status() in (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
+    except psutil.NoSuchProcess:
+        return False
+
+
 async def until_readable(descriptor: int) -> None:
     """Waits until something can be read there; of a pidfd that is the end of its process."""
     loop = asyncio.get_running_loop()

@@ -59,6 +59,8 @@ class Family:
     Origin needs no more; any other gets a `{secret}` path or a `{host}` that pages cannot guess."""
     port_line: re.Pattern[bytes] | None = None
     """What it writes once it listens; a silent one is known by its sockets."""
+    answers_beside_sessions: bool = False
+    """Whether the driver answers `GET /status` while it is busy with a command."""
 
     # Its sessions
 
@@ -109,6 +111,7 @@ CHROME = Family(
     # It believes pages of any local origin, whatever --allowed-origins says, and any page's GET /shutdown.
     driver_args=("--port=0", "--url-base=/{secret}", "--log-level=WARNING"),
     port_line=re.compile(rb"started successfully on port (\d+)"),
+    answers_beside_sessions=True,
     options="goog:chromeOptions",
     process_id="goog:processID",
     args=QUIET_ARGS,
@@ -130,6 +133,7 @@ HEADLESS_SHELL = Family(
     is_driver_per_version=True,
     driver_args=CHROME.driver_args,
     port_line=CHROME.port_line,
+    answers_beside_sessions=CHROME.answers_beside_sessions,
     options=CHROME.options,
     process_id=CHROME.process_id,
     args=QUIET_ARGS,

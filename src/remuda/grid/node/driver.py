@@ -38,6 +38,7 @@ from remuda.fleet.relay import Address
 from remuda.grid.browsers import Browser
 from remuda.grid.capabilities import Capabilities
 from remuda.grid.node.display import Display
+from remuda.grid.node.pulse import Question, ask_connection, ask_http, ask_kernel
 
 KILL_TIMEOUT = 10.0
 START_ATTEMPTS = 3
@@ -207,6 +208,24 @@ class Driver:
             return exit_status(pid, pidfd)
         finally:
             os.close(pidfd)
+
+    def questions(self, *, browser_pid: int | None, devtools: Address | None) -> dict[str, Question]:
+        """What tells whether the driver and its browser still live, by what to call them."""
+        assert self._process is not None
+        family = self.browser.family
+        questions = {
+            "driver": ask_http(self.address, "/status")
+            if family.answers_beside_sessions
+            else ask_kernel(self._process.pid)
+        }
+        if devtools is not None:
+            questions["browser"] = ask_http(devtools, "/json/version")
+        elif browser_pid is not None:
+            port = _listening_port(browser_pid)
+            questions["browser"] = (
+                ask_kernel(browser_pid) if port is None else ask_connection(Address("127.0.0.1", port))
+            )
+        return questions
 
     def tail(self) -> str:
         """The last line that the driver wrote."""

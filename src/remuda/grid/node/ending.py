@@ -43,6 +43,11 @@ def driver_ending(status: int, last_line: str) -> Ending:
     return Ending("DFAILURE", f"The driver {how_ended(status)}{why}", is_fault=True)
 
 
+def silent_ending(who: str, limit: float) -> Ending:
+    """How a session ends whose driver or browser does not answer."""
+    return Ending("DTIMEOUT", f"The {who} has not answered for {limit:g} s", is_fault=True)
+
+
 class Fate:
     """A session's ending, open until somebody decides it."""
 

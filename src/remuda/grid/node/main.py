@@ -77,6 +77,7 @@ async def _live(
             recording=Recording.of(config),
             args=args,
             headless=config.headless,
+            hang=config.browser_hang,
             allowed=Allowance.of(config.allow_browser_args),
         )
         leave = asyncio.Event()

@@ -55,9 +55,11 @@ class Node:
         args: Sequence[str] = (),
         headless: bool = True,
         allowed: Allowance = NOTHING_MORE,
+        hang: float = 0.0,
         host: str = "127.0.0.1",
     ) -> None:
         self._store = store
+        self._hang = hang
         self._browser = browser
         self._recording = recording
         self._args = args
@@ -155,6 +157,11 @@ class Node:
             await self._close(self._fate.ending or Ending("TERM", is_fault=True))
 
     def _watch(self) -> Watch:
+        questions = (
+            self._driver.questions(browser_pid=self._browser_pid, devtools=self._devtools)
+            if self._hang
+            else {}
+        )
         return Watch(
             self._store,
             self._session,
@@ -163,6 +170,8 @@ class Node:
             browser_pid=self._browser_pid,
             idleness=self._idleness,
             patience=self._patience,
+            questions=questions,
+            hang=self._hang,
         )
 
     def _traits(self) -> dict[str, str | bool]:

@@ -2,14 +2,16 @@
 whoever else has ended it."""
 
 import asyncio
+from collections.abc import Mapping
 
 from remuda.base.errors import Unavailable
 from remuda.base.ids import SessionId
 from remuda.fleet.bell import wait_for
 from remuda.grid.model import State
 from remuda.grid.node.driver import Driver
-from remuda.grid.node.ending import Ending, Fate, browser_ending, driver_ending
+from remuda.grid.node.ending import Ending, Fate, browser_ending, driver_ending, silent_ending
 from remuda.grid.node.idle import Idleness
+from remuda.grid.node.pulse import Question, until_silent
 from remuda.grid.sessions import Sessions, session_bell
 from remuda.grid.timeouts import timeouts
 from remuda.store import Store
@@ -31,6 +33,8 @@ class Watch:
         browser_pid: int | None,
         idleness: Idleness,
         patience: float | None,
+        questions: Mapping[str, Question],
+        hang: float,
     ) -> None:
         self._store = store
         self._session = session
@@ -39,6 +43,8 @@ class Watch:
         self._browser_pid = browser_pid
         self._idleness = idleness
         self._patience = patience
+        self._questions = questions
+        self._hang = hang
         self._sessions = Sessions(store)
         self._timeouts = timeouts(store)
 
@@ -48,6 +54,8 @@ class Watch:
             group.create_task(self._watch_idleness(), name="watch idleness")
             group.create_task(self._watch_driver(), name="watch driver")
             group.create_task(self._watch_browser(), name="watch browser")
+            for who, question in self._questions.items():
+                group.create_task(self._watch_pulse(who, question), name=f"watch pulse of {who}")
 
     async def _watch_idleness(self) -> None:
         seen_at = self._idleness.seen_at
@@ -68,6 +76,10 @@ class Watch:
     async def _watch_driver(self) -> None:
         status = await self._driver.ended()
         self._fate.decide(driver_ending(status, self._driver.tail()))
+
+    async def _watch_pulse(self, who: str, question: Question) -> None:
+        await until_silent(question, limit=self._hang)
+        self._fate.decide(silent_ending(who, self._hang))
 
     async def _watch_browser(self) -> None:
         if self._browser_pid is None:
