@@ -7,7 +7,7 @@ import pytest
 from common_wishes import CHROMIUM_ARGS, CHROMIUM_PREFS, FIREFOX_ARGS, FIREFOX_PREFS
 from remuda.base.errors import InvalidArgument
 from remuda.fleet.permits import Allowance, Sieve
-from remuda.fleet.permits.rules import MAX_ARGS, MAX_LENGTH
+from remuda.fleet.permits.rules import MAX_ARGS, MAX_LENGTH, MAX_PREFERENCES
 
 WHERE = "the options"
 
@@ -217,6 +217,13 @@ def test_no_more_arguments_are_taken_than_a_process_can_have() -> None:
 )
 def test_a_preference_of_chromium_that_is_not_listed_is_refused_however_it_is_nested(prefs: Any) -> None:
     assert "this machine" in refusal("chromium_prefs", prefs)
+
+
+def test_no_more_preferences_are_taken_than_can_be_looked_at_in_passing() -> None:
+    names = {f"omnibox-{number}": 1 for number in range(MAX_PREFERENCES + 1)}
+
+    assert f"it may have {MAX_PREFERENCES}" in refusal("chromium_prefs", names)
+    assert f"it may have {MAX_PREFERENCES}" in refusal("chromium_prefs", {"a": names})
 
 
 def test_preferences_that_are_nested_without_end_are_refused() -> None:

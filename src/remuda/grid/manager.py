@@ -39,7 +39,7 @@ from remuda.grid.omission import LARGE, encode_request, without_options
 from remuda.grid.options import labels_of
 from remuda.grid.queue import Queue, line_of
 from remuda.grid.sessions import Sessions, manager_beat, session_bell
-from remuda.grid.sifting import sift, with_named_browsers
+from remuda.grid.sifting import check_all, with_named_browsers
 from remuda.grid.timeouts import timeouts
 from remuda.grid.wire import SESSION, answer_error, answer_value, read_json
 from remuda.keyspace import grid
@@ -203,14 +203,15 @@ class Manager(Role):
             async with self._reading if is_large else nullcontext():
                 wanted = with_named_browsers(read_request(read_json(body)))
                 del body  # The session may wait for long.
-                for each in wanted:
-                    sift(each, self._allowed)
+                # In a thread where it is large: each of many sets can have many options.
+                check = partial(check_all, wanted, self._allowed)
+                await asyncio.to_thread(check) if is_large else check()
                 labels = labels_of(wanted)
                 # In a thread where it is large: hashing it takes a tenth of a second.
                 encode = partial(encode_request, wanted)
                 requested = await asyncio.to_thread(encode) if is_large else encode()
                 if is_large:
-                    del encode, each
+                    del check, encode
                     wanted = await asyncio.to_thread(without_options, wanted)
             await self._admission.admit(requested)
             limits = await self._timeouts.read()

@@ -117,6 +117,12 @@ def sift(wanted: Capabilities, allowed: Allowance = NOTHING_MORE) -> Sifted:
     return Sifted(kept, tuple(sieve.dropped))
 
 
+def check_all(sets: Iterable[Capabilities], allowed: Allowance) -> None:
+    """InvalidArgument names what may not be said in any of the sets."""
+    for wanted in sets:
+        sift(wanted, allowed)
+
+
 _OptionSieve = Callable[[Sieve, str, Any, str], Any]
 
 

@@ -9,6 +9,8 @@ from typing import Any
 from remuda.base.errors import InvalidArgument
 
 MAX_ARGS = 1000
+MAX_PREFERENCES = 2000
+"""Of one object: each is looked at while others wait."""
 MAX_LENGTH = 16_384
 """Characters of one argument or value. Linux takes 128 KiB, and then the whole start fails."""
 _SHOWN = 200
@@ -187,6 +189,9 @@ def sift_preferences(
         raise InvalidArgument(f"'prefs' in {where} must be an object")
     if prefix.count(".") > _MAX_DEPTH:
         raise InvalidArgument(f"'prefs' in {where} is nested too deeply at {shown(prefix)}")
+    if len(prefs) > MAX_PREFERENCES:
+        what = shown(prefix.rstrip(".") or "prefs")
+        raise InvalidArgument(f"{what} in {where} has {len(prefs)} names; it may have {MAX_PREFERENCES}")
     kept: dict[str, Any] = {}
     dropped: list[str] = []
     for key, value in prefs.items():
