@@ -38,6 +38,12 @@ class StaticDirectory:
     def forget(self, address: Address) -> None: ...
 
 
+class Secret:
+    """As long as a herd's own."""
+
+    line = b"X-Remuda-Secret: " + b"0" * 64 + b"\r\n"
+
+
 class Echo(asyncio.Protocol):
     """Agrees to be a WebSocket, then sends every byte back."""
 
@@ -59,7 +65,7 @@ async def serve(arguments: list[str]) -> None:
     loop = asyncio.get_running_loop()
     if name == "gateway":
         pages, echo = (Address("127.0.0.1", int(each)) for each in ports)
-        factory = Door(StaticDirectory(pages, echo)).relay.protocol
+        factory = Door(StaticDirectory(pages, echo), secret=Secret()).relay.protocol
     else:
         factory = Echo
     server = await loop.create_server(factory, "127.0.0.1", int(port), backlog=4096)

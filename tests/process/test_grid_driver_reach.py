@@ -16,7 +16,7 @@ import pytest
 from installed import BROWSERS
 from remuda.base.config import Config
 from remuda.base.confinement import Confinement, protection_of
-from remuda.base.filters import admit_only
+from remuda.base.filters import admit_only, can_filter
 from remuda.base.hosts import hidden_loopback
 from remuda.base.ids import NodeId, new_id
 from remuda.grid.node import driver as driver_module
@@ -134,6 +134,7 @@ async def test_a_filtered_port_takes_connections_from_one_address_only() -> None
         assert child.stdout is not None
         port = int(child.stdout.readline())
         try:
+            assert can_filter()
             admit_only(source, pid=child.pid)
 
             socket.create_connection(("127.0.0.1", port), DEADLINE, source_address=(source, 0)).close()

@@ -59,7 +59,7 @@ async def test_an_examination_covers_the_whole_machine(tmp_path: Path) -> None:
     names = dict.fromkeys(check.name for check in checks)
     assert list(names) == [
         *("python", "browser", "driver", "playwright", "playwright video", "ffmpeg", "redis", "port", "data"),
-        *("disk", "shared memory", "open files", "protection"),
+        *("disk", "shared memory", "open files", "protection", "driver ports"),
     ]
     assert doctor.worst(checks) is not State.FAIL
 
@@ -294,6 +294,13 @@ def test_what_protects_the_machine_from_its_browsers_is_said(
 
     assert check.state is state
     assert word in check.advice
+
+
+def test_drivers_that_pages_reach_are_a_warning() -> None:
+    assert doctor.judge_reach(can_filter=True).state is State.OK
+    check = doctor.judge_reach(can_filter=False)
+    assert check.state is State.WARN
+    assert "SYS_PTRACE" in check.advice
 
 
 def test_users_that_cannot_be_used_are_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:

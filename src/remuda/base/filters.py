@@ -6,10 +6,12 @@ Their parent borrows their listening sockets and has the kernel drop what does n
 """
 
 import ctypes
+import errno
 import os
 import socket
 import struct
 import sys
+from collections.abc import Iterator
 from ipaddress import IPv4Address
 from pathlib import Path
 
@@ -34,11 +36,44 @@ def admit_only(source: str, *, pid: int) -> None:
     """
     pidfd = os.pidfd_open(pid)
     try:
-        for each in Path(f"/proc/{pid}/fd").iterdir():
-            if str(each.readlink()).startswith("socket:"):
-                _filter(_borrow(pidfd, int(each.name)), source)
+        found = [_filter(each, source) for each in _sockets(pid, pidfd)]
     finally:
         os.close(pidfd)
+    if not any(found):
+        raise OSError(errno.ENOTCONN, f"process {pid} listens on no TCP port")
+
+
+def _sockets(pid: int, pidfd: int) -> Iterator[socket.socket]:
+    for each in Path(f"/proc/{pid}/fd").iterdir():
+        try:
+            if str(each.readlink()).startswith("socket:"):
+                yield _borrow(pidfd, int(each.name))
+        except OSError as error:
+            # The child may close what it needs no more just now.
+            if error.errno not in (errno.ENOENT, errno.EBADF, errno.ENOTSOCK):
+                raise
+
+
+def can_filter() -> bool:
+    """Whether this user may have `admit_only` for a child. Only trying tells."""
+    reader, writer = os.pipe()
+    with socket.socket() as shared:
+        pid = os.fork()
+        if pid == 0:
+            # Nothing but system calls: another thread of the parent's may have held any lock.
+            os.close(writer)
+            os.read(reader, 1)
+            os._exit(0)
+        pidfd = os.pidfd_open(pid)
+        try:
+            _borrow(pidfd, shared.fileno()).close()
+        except OSError:
+            return False
+        finally:
+            for number in (pidfd, reader, writer):
+                os.close(number)
+            os.waitpid(pid, 0)
+    return True
 
 
 def _borrow(pidfd: int, number: int) -> socket.socket:
@@ -51,11 +86,12 @@ def _borrow(pidfd: int, number: int) -> socket.socket:
     return socket.socket(fileno=number)
 
 
-def _filter(borrowed: socket.socket, source: str) -> None:
+def _filter(borrowed: socket.socket, source: str) -> bool:
+    """Whether it is a listening socket, which is filtered now."""
     with borrowed:
         is_tcp = borrowed.family in (socket.AF_INET, socket.AF_INET6) and borrowed.type == socket.SOCK_STREAM
         if not is_tcp or not borrowed.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
-            return
+            return False
         drop = _INSTRUCTION.pack(_RETURN, 0, 0, _NOTHING)
         program = drop
         if borrowed.family == socket.AF_INET:
@@ -70,3 +106,4 @@ def _filter(borrowed: socket.socket, source: str) -> None:
         described = struct.pack("HP", len(program) // _INSTRUCTION.size, ctypes.addressof(buffer))
         borrowed.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, described)
         borrowed.setsockopt(socket.SOL_SOCKET, _SO_LOCK_FILTER, 1)
+        return True

@@ -19,6 +19,7 @@ from pathlib import Path
 from remuda.base.config import Config
 from remuda.base.confinement import Protection, protection_of
 from remuda.base.errors import Misconfigured, RemudaError
+from remuda.base.filters import can_filter
 from remuda.base.log import redact
 from remuda.base.programs import PROBE_TIMEOUT
 from remuda.base.reach import is_open_to_all, open_path
@@ -327,6 +328,7 @@ def look_at_protection(config: Config) -> list[Check]:
     closed = [browser.binary for browser in browsers if not is_open_to_all(open_path(browser.binary))]
     return [
         judge_protection(protection),
+        judge_reach(can_filter=can_filter()),
         *(
             Check("protection", State.WARN, f"{path} cannot be run by browsers' users", "move it to /opt")
             for path in closed
@@ -349,6 +351,16 @@ def judge_protection(protection: Protection) -> Check:
         advice = "allow user namespaces: in Docker by a seccomp profile, elsewhere by sysctl"
         return Check("protection", State.WARN, str(protection), advice)
     return Check("protection", State.OK, str(protection))
+
+
+def judge_reach(*, can_filter: bool) -> Check:
+    """Pages that browsers show do not reach their drivers, or which of them do."""
+    if can_filter:
+        return Check("driver ports", State.OK, "only their nodes reach them")
+    advice = (
+        "allow pidfd_getfd: in Docker by --cap-add SYS_PTRACE, elsewhere by kernel.yama.ptrace_scope below 2"
+    )
+    return Check("driver ports", State.WARN, "pages of localhost reach ChromeDriver's WebSocket", advice)
 
 
 def worst(checks: Sequence[Check]) -> State:
