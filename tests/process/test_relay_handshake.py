@@ -1,9 +1,11 @@
 """A WebSocket that is offered to one upstream after the other, until one of them takes it."""
 
 import asyncio
+import errno
 import socket
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
 
 import pytest
 
@@ -281,3 +283,20 @@ async def test_an_upstream_that_answers_just_as_the_client_leaves_is_hung_up_on(
 
         await eventually(lambda: kit.upstreams[0].lines[0].is_closed and not kit.relay.connections)
         assert (kit.asking.takes, kit.asking.ends, statuses(kit)) == (0, 1, [499])
+
+
+async def test_an_upstream_is_not_blamed_for_our_own_lack_of_descriptors(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def fail(*_: Any, **__: Any) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    async with dialling(take, take) as kit:
+        client = await kit.send(b"")
+        with monkeypatch.context() as patch:
+            patch.setattr(asyncio.get_running_loop(), "create_connection", fail)
+            client.send(UPGRADE)
+            answer = await client.receive(b"Overloaded")
+
+        assert answer.startswith(b"HTTP/1.1 503")
+        assert (kit.asking.reasons, kit.asking.takes, kit.asking.ends) == ([], 0, 1)

@@ -1,6 +1,9 @@
 """What probes are told."""
 
+import pytest
+
 import servers
+from remuda.base import descriptors
 from remuda.base.ids import OrchestratorId
 from remuda.grid.manager import Manager
 from remuda.grid.orchestrator.role import Orchestrator
@@ -107,3 +110,13 @@ async def test_a_redis_that_hangs_does_not_make_a_probe_hang(server: servers.Ser
             server.resume()
 
         assert (status, answer["error"]["code"]) == (503, "store_unavailable")
+
+
+async def test_an_api_without_descriptors_says_so(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with visiting(store) as client:
+        monkeypatch.setattr(descriptors, "in_use", descriptors.limit)
+        async with client.get("/readyz") as response:
+            answer = await response.json()
+
+        assert (response.status, answer["error"]["code"]) == (503, "overloaded")
+        assert int(response.headers["Retry-After"]) >= 1
