@@ -163,6 +163,8 @@ def hostile_wishes() -> Iterator[HostileWish]:
         "chrome", "protocol_handler", prefs={"protocol_handler": {"excluded_schemes": {"x": False}}}
     )
     yield _chromium("chrome", "a.b", localState={"a": {"b": "{script}"}})
+    experiments = {"browser.enabled_labs_experiments": ["extensions-on-chrome-urls@1"]}
+    yield _chromium("chrome", "browser.enabled_labs_experiments", localState=experiments)
     for args in FIREFOX_ARGS:
         yield _firefox(args[0].lstrip("-").partition("=")[0], args=["-headless", *args])
     for name, value in FIREFOX_PREFS.items():

@@ -121,6 +121,9 @@ async def test_what_a_chromium_is_told_in_vain_is_dropped_and_told(
         *("download.default_directory", "savefile.default_directory"),
     ]
     assert await script(client, session, DOWNLOAD) is None
+    extension = {"type": "path", "path": str(outside)}
+    installed = await client.call("POST", f"/session/{session}/webextension", extension)
+    assert installed.error == "400 invalid argument"
     await ended(store, client, ranch, session)
 
 

@@ -21,6 +21,7 @@ from remuda.fleet.permits.rules import (
     WEB_URLS,
     Allowance,
     Form,
+    ListOf,
     PreferenceRules,
     form,
     misshapen,
@@ -301,11 +302,11 @@ PREFERENCES = PreferenceRules(
         "intl.accept_languages": LANGUAGES,
         "intl.selected_languages": LANGUAGES,
         "partition.default_zoom_level.x": bool,
-        "plugins.plugins_disabled": list,
+        "plugins.plugins_disabled": ListOf(TEXT),
         "printing.print_preview_sticky_settings.appState": TEXT,
         "profile.exit_type": _WORD,
         "session.startup_urls": WEB_URLS,
-        "spellcheck.dictionaries": list,
+        "spellcheck.dictionaries": ListOf(LANGUAGES),
         "spellcheck.dictionary": LANGUAGES,
         "webrtc.ip_handling_policy": _WORD,
     },
@@ -331,10 +332,23 @@ PREFERENCES = PreferenceRules(
     # Where files go is the herd's to say: a client asks for its downloads with `se:downloadsEnabled`.
     dropped=frozenset(("download.default_directory", "savefile.default_directory", "savefile.type")),
 )
+# Of chrome://flags; others let extensions at the browser's own pages, for one.
+_EXPERIMENTS = words(
+    """
+    allow-insecure-localhost block-insecure-private-network-requests
+    cookies-without-same-site-must-be-secure enable-experimental-web-platform-features enable-force-dark
+    enable-quic enable-removing-all-third-party-cookies https-upgrades same-site-by-default-cookies
+    smooth-scrolling test-third-party-cookie-phaseout tracking-protection-3pcd
+    """
+)
+_EXPERIMENT = Form(
+    lambda value: re.sub(r"@\d$", "", value) in _EXPERIMENTS,
+    f"one of {', '.join(sorted(_EXPERIMENTS))}, with @1 or @2",
+)
 LOCAL_STATE = PreferenceRules(
     names={
         "background_mode.enabled": bool,
-        "browser.enabled_labs_experiments": list,
+        "browser.enabled_labs_experiments": ListOf(_EXPERIMENT),
         "dns_over_https.mode": _WORD,
         "dns_over_https.templates": WEB_URLS,
         "hardware_acceleration_mode.enabled": bool,

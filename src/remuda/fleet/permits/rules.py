@@ -26,6 +26,13 @@ class Form:
     words: str
 
 
+@dataclass(frozen=True)
+class ListOf:
+    """A list of values of one form."""
+
+    form: Form
+
+
 def form(pattern: str, words: str) -> Form:
     """The form of values that match the pattern as a whole."""
     expression = re.compile(pattern)
@@ -134,12 +141,12 @@ def check_text(text: str, what: str) -> None:
 class PreferenceRules:
     """Which preferences may pass. A kind is a type that the value must have, or the form of a string."""
 
-    names: Mapping[str, type | Form]
-    prefixes: Sequence[tuple[str, type | Form]]
+    names: Mapping[str, type | Form | ListOf]
+    prefixes: Sequence[tuple[str, type | Form | ListOf]]
     """A rule for all names that begin so; none of them names a program, path or port."""
     dropped: frozenset[str]
 
-    def kind_of(self, name: str) -> type | Form | None:
+    def kind_of(self, name: str) -> type | Form | ListOf | None:
         if name in self.names:
             return self.names[name]
         return next((kind for prefix, kind in self.prefixes if name.startswith(prefix)), None)
@@ -161,21 +168,23 @@ class PreferenceRules:
             raise misshapen(f"{what} is {shown(value)}; it", name, words_for(kind))
 
 
-def fits(value: Any, kind: type | Form) -> bool:
-    """Whether a preference's value is of this kind; a switch may be a number, and a list has only words."""
+def fits(value: Any, kind: type | Form | ListOf) -> bool:
+    """Whether a preference's value is of this kind; what is on or off may be a number too."""
     if value is None:
         return True
     if isinstance(kind, Form):
         return isinstance(value, str) and kind.fits(value)
-    if kind is list:
-        return isinstance(value, list) and all(isinstance(each, str | int | float) for each in value)
+    if isinstance(kind, ListOf):
+        return isinstance(value, list) and all(
+            isinstance(each, str) and kind.form.fits(each) for each in value
+        )
     return isinstance(value, bool | int | float)
 
 
-def words_for(kind: type | Form) -> str:
-    if isinstance(kind, Form):
-        return kind.words
-    return "a list of plain values" if kind is list else "true, false or a number"
+def words_for(kind: type | Form | ListOf) -> str:
+    if isinstance(kind, ListOf):
+        return f"a list, each {kind.form.words}"
+    return kind.words if isinstance(kind, Form) else "true, false or a number"
 
 
 def sift_preferences(

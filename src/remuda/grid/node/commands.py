@@ -5,6 +5,7 @@ Commands go through byte for byte but for the session's id, which the driver kno
 
 import asyncio
 from collections.abc import Awaitable
+from functools import partial
 
 import msgspec
 
@@ -68,7 +69,8 @@ class Commands:
             ("POST", "/cookie"): Handle(self._add_cookie),
             **files.plans(),
             ("POST", "/moz/context"): Handle(self._set_context),
-            ("POST", "/moz/addon/install"): Handle(self._install_addon, MAX_BODY),
+            ("POST", "/moz/addon/install"): Handle(partial(self._install, "/moz/addon/install"), MAX_BODY),
+            ("POST", "/webextension"): Handle(partial(self._install, "/webextension"), MAX_BODY),
             ("POST", "/remuda/message"): Handle(self._show_message),
             **labelling.plans(),
             **events.plans(),
@@ -191,16 +193,19 @@ class Commands:
             raise unlisted(f"The context {shown(context)}", SYSTEM_ACCESS)
         return await self._ask_driver("POST", f"{self._inner}/moz/context", body)
 
-    async def _install_addon(self, _request: Request, body: bytes) -> Answer:
+    async def _install(self, command: str, _request: Request, body: bytes) -> Answer:
+        """Installs an extension that the client has sent: geckodriver's command calls it `addon`, the one of
+        the WebExtensions group `value`."""
         asked = read_json(body)
-        path = asked.get("path") if isinstance(asked, dict) else None
-        if path is not None:
+        given = asked if isinstance(asked, dict) else {}
+        if given.get("path") is not None:
             raise InvalidArgument(
-                f"{shown(path)} would be a path of this machine; leave it out, and send the file as 'addon'"
+                f"{shown(given['path'])} is a path of this machine; leave it out, and send the file itself"
             )
-        if isinstance(asked, dict) and isinstance(asked.get("addon"), str):
-            await asyncio.to_thread(check_extension, asked["addon"], self._allowed, where="'addon'")
-        return await self._ask_driver("POST", f"{self._inner}/moz/addon/install", body)
+        for extension in (given.get("addon"), given.get("value")):
+            if isinstance(extension, str):
+                await asyncio.to_thread(check_extension, extension, self._allowed, where="the request")
+        return await self._ask_driver("POST", f"{self._inner}{command}", body)
 
     async def _show_message(self, _request: Request, body: bytes) -> Answer:
         asked = read_json(body)
