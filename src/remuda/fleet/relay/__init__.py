@@ -4,6 +4,8 @@ A request's way: `client` cuts it out of the byte stream, `head` and `body` say 
 it ends, `exchange` asks the owner's router and carries it out, `rewrite` makes the heads that go on,
 `upstream` reads the answer, `answering` brings it back, and `tunnel` takes over after an upgrade. `handshake`
 offers a WebSocket to one upstream after the other; `farewell` ends those that are left.
+`bodies` bounds the memory for bodies that are held whole, and `surplus` answers clients for which hardly a
+descriptor is left.
 """
 
 from remuda.fleet.relay.address import Address
