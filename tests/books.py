@@ -26,9 +26,16 @@ def worker(name: str = "w1", *, browser: Browser = CHROMIUM, version: str = "1.6
     return Worker(browser, WorkerId(name), f"ws://host:1/{name}", version)
 
 
-def entry(store: Store, name: str = "w1", *, browser: Browser = CHROMIUM, version: str = "1.62") -> Registry:
+def entry(
+    store: Store,
+    name: str = "w1",
+    *,
+    browser: Browser = CHROMIUM,
+    version: str = "1.62",
+    lease: float = 60,
+) -> Registry:
     """A worker's own view of the registry."""
-    return Registry(store, worker(name, browser=browser, version=version), key_ttl=60, lease=60)
+    return Registry(store, worker(name, browser=browser, version=version), key_ttl=60, lease=lease)
 
 
 async def register(
