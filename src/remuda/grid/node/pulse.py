@@ -72,11 +72,12 @@ async def until_silent(question: Question, *, limit: float) -> None:
     """Returns once the question has had no answer for `limit` seconds."""
     while True:
         await asyncio.sleep(min(ASK_EVERY, limit / 2))
-        if not await _is_answered(question, limit) and not await _is_answered(question, LAST_CHANCE):
+        if not await is_answered(question, limit) and not await is_answered(question, LAST_CHANCE):
             return
 
 
-async def _is_answered(question: Question, timeout: float) -> bool:
+async def is_answered(question: Question, timeout: float) -> bool:
+    """Whether there is an answer within so many seconds."""
     try:
         async with asyncio.timeout(timeout):
             await question()

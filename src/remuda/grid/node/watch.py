@@ -11,7 +11,7 @@ from remuda.grid.model import State
 from remuda.grid.node.driver import Driver
 from remuda.grid.node.ending import Ending, Fate, browser_ending, driver_ending, silent_ending
 from remuda.grid.node.idle import Idleness
-from remuda.grid.node.pulse import Question, until_silent
+from remuda.grid.node.pulse import LAST_CHANCE, Question, is_answered, until_silent
 from remuda.grid.sessions import Sessions, session_bell
 from remuda.grid.timeouts import timeouts
 from remuda.store import Store
@@ -79,6 +79,10 @@ class Watch:
 
     async def _watch_pulse(self, who: str, question: Question) -> None:
         await until_silent(question, limit=self._hang)
+        # A driver can hang because its browser does, and then that is the cause.
+        browser = self._questions.get("browser")
+        if who == "driver" and browser is not None and not await is_answered(browser, LAST_CHANCE):
+            who = "browser"
         self._fate.decide(silent_ending(who, self._hang))
 
     async def _watch_browser(self) -> None:
