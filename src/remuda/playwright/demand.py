@@ -83,6 +83,8 @@ async def check_startable(
             store.send("ZCOUNT", key(each), now, "+inf") for key in (PLAYWRIGHT_STARTERS, PLAYWRIGHT_OFFERS)
         ]
         for each in Browser
+        # Whoever needs a browser of its own is not helped by one that is shared.
+        if each.is_own == browser.is_own
     }
     offered = [
         each for each, found in counts.items() if each in expected or any([await one for one in found])
