@@ -14,10 +14,13 @@ import pytest
 
 from grids import all_sessions
 from herds import DEADLINE, Herd
+from remuda.keyspace import grid
 from remuda.keyspace.fleet import SECRET
 from remuda.store import Store
 from waiting import eventually
 
+SLOTS = 2
+"""Of the herd that the acceptance tests share."""
 DRIVERS = ("chromedriver", "geckodriver", "WebKitWebDriver")
 # What a page can send without being asked first, what it asks for and should not get, and what it can open.
 ATTACK = """
@@ -106,6 +109,14 @@ def browsers_of(herd: Herd) -> int:
     return sum(len(each.children()) for each in drivers_of(herd))
 
 
+async def is_at_rest(herd: Herd) -> bool:
+    """Whether one session runs, those before it have left nothing, and a node is warm for the next."""
+    async with Store(herd.redis_url) as store:
+        (orchestrator,) = await store.smembers(grid.ORCHESTRATORS())
+        free = await store.llen(grid.ORCHESTRATOR_SLOTS_AVAILABLE(orchestrator))
+    return free == SLOTS - 1 and len(drivers_of(herd)) >= 2 and browsers_of(herd) == 1
+
+
 async def sessions_of(herd: Herd) -> set[str]:
     async with Store(herd.redis_url) as store:
         return set(await all_sessions(store))
@@ -116,8 +127,7 @@ async def test_it_gets_no_browser_and_learns_nothing(herd: Herd, page: str) -> N
     await client.open("chrome")
     try:
         await client.call("/url", {"url": page})
-        # A node that is kept warm for the next session.
-        await eventually(lambda: len(drivers_of(herd)) >= 2 and browsers_of(herd) == 1, DEADLINE)
+        await eventually(lambda: is_at_rest(herd), DEADLINE)
         drivers, sessions, ports = drivers_of(herd), await sessions_of(herd), open_ports(herd)
         assert {"chromedriver"} < set(ports.values())
 
