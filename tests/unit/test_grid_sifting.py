@@ -37,6 +37,7 @@ def firefox(**options: Any) -> Capabilities:
             "wdio:enforceWebDriverClassic": True,
         },
         {"goog:loggingPrefs": {"browser": "ALL", "performance": "ALL"}},
+        {"goog:prerenderingDisabled": True, "goog:disableNetworkDurableMessages": True},
         {"moz:debuggerAddress": True, "moz:webdriverClick": False},
         {
             "proxy": {

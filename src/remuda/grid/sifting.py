@@ -36,7 +36,10 @@ from remuda.grid.capabilities import Capabilities, kind_of
 
 # Of each driver's own capabilities, those that are harmless, with the kind of their value.
 _VENDOR: Mapping[str, type] = {
+    # Puppeteer sends these two with every BiDi session.
+    "goog:disableNetworkDurableMessages": bool,
     "goog:loggingPrefs": dict,
+    "goog:prerenderingDisabled": bool,
     "moz:accessibilityChecks": bool,
     "moz:debuggerAddress": bool,
     "moz:useNonSpecCompliantPointerOrigin": bool,

@@ -5,7 +5,18 @@ const [host, port] = process.argv.slice(2);
 const at = { host, port: Number(port) };
 const seen = {};
 
-const client = await CDP(at);
+// The client itself gives up on a request after 10 s, in which a busy machine may not start a browser.
+async function retry(call, left = 5) {
+  try {
+    return await call();
+  } catch (error) {
+    if (!left || error.code !== "ECONNRESET") throw error;
+    return retry(call, left - 1);
+  }
+}
+
+
+const client = await retry(() => CDP(at));
 await client.Page.enable();
 await client.Page.navigate({ url: "data:text/html,<title>Hello over CDP</title>" });
 await client.Page.loadEventFired();
@@ -16,7 +27,7 @@ seen.domains = (await CDP.Protocol(at)).domains.length > 10;
 seen.version = (await CDP.Version(at))["Protocol-Version"];
 seen.listed = (await CDP.List(at)).map((each) => each.type);
 
-const target = await CDP.New({ ...at, url: "data:text/plain,new" });
+const target = await retry(() => CDP.New({ ...at, url: "data:text/plain,new" }));
 await CDP.Activate({ ...at, id: target.id });
 const page = await CDP({ ...at, target });
 seen.opened = (await page.Target.getTargetInfo()).targetInfo.url;
