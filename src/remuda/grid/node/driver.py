@@ -329,7 +329,8 @@ def _free_port() -> int:
 def _listening_port(pid: int) -> int | None:
     try:
         connections = psutil.Process(pid).net_connections("tcp4")
-    except psutil.NoSuchProcess:
+    except (psutil.NoSuchProcess, psutil.AccessDenied):
+        # Firefox lets no other process look at it once it runs under another user than root.
         return None
     return next((each.laddr.port for each in connections if each.status == psutil.CONN_LISTEN), None)
 
