@@ -83,16 +83,16 @@ async def check_startable(
             store.send("ZCOUNT", key(each), now, "+inf") for key in (PLAYWRIGHT_STARTERS, PLAYWRIGHT_OFFERS)
         ]
         for each in Browser
-        # Whoever needs a browser of its own is not helped by one that is shared.
-        if each.is_own == browser.is_own
     }
     offered = [
         each for each, found in counts.items() if each in expected or any([await one for one in found])
     ]
     if browser not in offered and (offered or not is_early):
+        # Whoever needs a browser of its own is not helped by one that is shared.
+        alike = [each.engine for each in offered if each.is_own == browser.is_own]
         raise BrowserNotOffered(
             f"No worker has {browser}, and nothing here can start one; on offer: "
-            f"{', '.join(offered) or 'nothing'}. `remuda doctor` says what a machine lacks, "
+            f"{', '.join(alike) or 'nothing'}. `remuda doctor` says what a machine lacks, "
             f"and `{browser.worker_command}` starts a worker where it lacks nothing"
         )
 
