@@ -52,6 +52,23 @@ def chosen(**wanted: str) -> str | None:
     return None if found is None else found[1].name
 
 
+def test_a_binary_that_is_the_path_of_a_browser_names_it() -> None:
+    paths = {"/opt/a": (CHROME, "140.1"), "/opt/b": (CHROME, "156.1"), "/opt/c": (HEADLESS_SHELL, "156.1")}
+    browsers = [
+        Browser(family.name, version, Path(path), Path("/opt/driver"), version, family.names)
+        for path, (family, version) in paths.items()
+    ]
+
+    def taken(binary: str, **wish: str) -> str:
+        found = choose([{"browserName": "chrome", **wish, CHROME.options: {"binary": binary}}], browsers)
+        return "" if found is None else str(found[1].binary)
+
+    assert [taken(path) for path in paths] == list(paths)
+    assert taken("/opt/elsewhere") == "/opt/a"
+    assert taken("/opt/b", browserVersion="140") == "/opt/a"
+    assert taken("/opt/b", browserName="firefox") == ""
+
+
 def test_browsers_of_the_same_version_are_told_apart_by_name() -> None:
     names = ["chrome", "chrome-headless-shell", "firefox"]
 

@@ -15,7 +15,7 @@ from remuda.base.log import get_logger
 from remuda.fleet.leftovers import clear_orphans
 from remuda.fleet.permits import Allowance
 from remuda.grid.browsers import Browser, survey_browsers
-from remuda.grid.capabilities import Capabilities, Offer, first_match
+from remuda.grid.capabilities import Capabilities, Offer, first_match, is_match
 from remuda.grid.node.assignment import Assignment
 from remuda.grid.node.payload import herd_args, is_plain
 from remuda.grid.node.recording import Recording
@@ -37,7 +37,19 @@ def choose(wanted: list[Capabilities], browsers: Sequence[Browser]) -> tuple[int
     # By name and version: a Chromium and its headless shell have the same version.
     by_offer = {_offer(browser): browser for browser in reversed(browsers)}
     match = first_match(wanted, [_offer(browser) for browser in browsers])
-    return None if match is None else (wanted.index(match[0]), by_offer[match[1]])
+    if match is None:
+        return None
+    wish, found = match[0], by_offer[match[1]]
+    kin = [browser for browser in browsers if browser.family.options == found.family.options]
+    named = next((browser for browser in kin if _is_named(wish, browser)), found)
+    return wanted.index(wish), named
+
+
+def _is_named(wish: Capabilities, browser: Browser) -> bool:
+    """Whether the client's `binary` is the path of this browser, and the rest of its wish fits too."""
+    options = wish.get(browser.family.options)
+    binary = options.get("binary") if isinstance(options, dict) else None
+    return binary == str(browser.binary) and is_match({**wish, "browserName": browser.name}, _offer(browser))
 
 
 def pick(warm: Iterable[OwnNode], browser: Browser, *, plain: bool) -> OwnNode | None:
