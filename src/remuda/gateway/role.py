@@ -17,6 +17,7 @@ from remuda.gateway.listener import BACKLOG, listen
 from remuda.gateway.lookup import RedisDirectory
 from remuda.gateway.origin import OriginRule
 from remuda.gateway.routes import Kind
+from remuda.grid.abandoned import Abandoned
 from remuda.grid.sessions import Sessions
 from remuda.keyspace import metrics
 from remuda.playwright.proxy import Proxy
@@ -39,6 +40,7 @@ class Gateway(Role):
         self._config = config
         self._listener = listener
         self._directory = RedisDirectory(store)
+        self._abandoned = Abandoned(store)
         origins = [origin.strip() for origin in config.allow_origins.split(",") if origin.strip()]
         rule = OriginRule(origins, is_bound_to_loopback=is_loopback(config.host))
         self._secret = HerdSecret(store)
@@ -70,6 +72,8 @@ class Gateway(Role):
             group.create_task(self._secret.keep(), name="keep the herd's secret")
             group.create_task(self._keep_flushing(), name="flush counters")
             group.create_task(self._playwright.run(), name="keep Playwright connections")
+            # On one machine the manager shares a process with all others who look, and the gateway does not.
+            group.create_task(self._abandoned.run(), name="look for gone managers")
 
     async def drain(self) -> None:
         if self._server is not None:

@@ -1,7 +1,7 @@
 """Sessions whose manager was killed while it created them: nobody waits for them any more, so they end.
 
-Every manager and every orchestrator looks for them. What one has ended, the others find ended, so it does not
-matter how many look, nor which of them was killed. Once a session has ended, its node or its orchestrator
+Every manager, orchestrator and gateway looks for them. What one has ended, the others find ended, so it does
+not matter how many look, nor which of them was killed. Once a session has ended, its node or its orchestrator
 gives the slot back, as always.
 """
 
