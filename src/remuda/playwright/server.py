@@ -11,8 +11,9 @@ import shutil
 import signal
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 from urllib.parse import urlencode, urlsplit
 
 import msgspec
@@ -175,11 +176,16 @@ class BrowserServer:
         if self._process is None:
             return 0
         port = urlsplit(self.endpoint).port
+        sockets: Sequence[Any]
         try:
             sockets = psutil.Process(self._process.pid).net_connections("tcp")
         except psutil.NoSuchProcess:
             return 0
-        return sum(each.laddr.port == port and each.status == psutil.CONN_ESTABLISHED for each in sockets)
+        except psutil.AccessDenied:
+            # It runs under another user, whose open files are not ours to see. The machine's sockets are.
+            sockets = psutil.net_connections("tcp")
+        open_ones = [each.laddr for each in sockets if each.status == psutil.CONN_ESTABLISHED]
+        return sum(getattr(local, "port", None) == port for local in open_ones)
 
 
 def with_host(endpoint: str, host: str) -> str:
