@@ -6,10 +6,11 @@ the browser in `playwright_eager`.
 """
 
 import asyncio
+from contextlib import AsyncExitStack
 from functools import partial
 
 from remuda.base.config import Config
-from remuda.base.errors import Misconfigured, Unavailable
+from remuda.base.errors import Misconfigured, StoreUnavailable, Unavailable
 from remuda.base.ids import RoleId, WorkerId, new_id
 from remuda.base.log import get_logger
 from remuda.cli.child import Child
@@ -22,6 +23,7 @@ from remuda.store import Store
 log = get_logger(__name__)
 
 BURY_AGAIN = 0.5
+OPEN_AGAIN = 0.1
 
 
 class Workers:
@@ -82,11 +84,9 @@ class Workers:
 
     async def keep_running(self, *, after: asyncio.Event) -> None:
         """Starts the workers of each browser when they are wanted, and keeps them running from then on."""
-        config = self._config
-        async with (
-            Store(config.redis, prefix=config.prefix, name="up") as store,
-            asyncio.TaskGroup() as group,
-        ):
+        async with AsyncExitStack() as stack:
+            store = await self._open_store(stack)
+            group = await stack.enter_async_context(asyncio.TaskGroup())
             group.create_task(self._bury_killed(store), name="clear away what killed workers leave")
             if self.children:
                 group.create_task(
@@ -97,6 +97,16 @@ class Workers:
             await after.wait()
             for browser in self._by_browser:
                 group.create_task(self._keep(store, browser), name=f"keep {browser}")
+
+    async def _open_store(self, stack: AsyncExitStack) -> Store:
+        """Redis, as soon as it answers. Should it never, the herd's other processes say so, and it ends."""
+        config = self._config
+        while True:
+            try:
+                store = Store(config.redis, prefix=config.prefix, name="up")
+                return await stack.enter_async_context(store)
+            except StoreUnavailable:
+                await asyncio.sleep(OPEN_AGAIN)
 
     async def _keep(self, store: Store, browser: Browser) -> None:
         if browser not in self._eager:
