@@ -14,8 +14,10 @@ from remuda.base import clock
 from remuda.base.errors import StoreFull
 from remuda.base.ids import SessionId
 from remuda.fleet.liveness import Beat, Heart
+from remuda.grid.admission import Admission
 from remuda.grid.manager import Manager
 from remuda.grid.model import State
+from remuda.grid.omission import encode_request
 from remuda.grid.sessions import Sessions, node_beat
 from remuda.grid.slots import Slots
 from remuda.keyspace import grid
@@ -122,6 +124,17 @@ async def test_a_nearly_full_redis_gets_no_new_sessions(small_store: Store) -> N
         # It comes back by itself.
         await small_store.send("CONFIG", "SET", "maxmemory", 0)
         assert "no orchestrator is in service" in await eventually(lambda: words(500))
+
+
+async def test_a_request_that_fills_redis_on_its_way_in_is_refused_before(small_store: Store) -> None:
+    used = (await read_memory(small_store)).used
+    await small_store.send("CONFIG", "SET", "maxmemory", used + 10 * MEGABYTE)
+    admission = Admission(small_store, waiting_bytes=100 * MEGABYTE)
+    await admission.look()
+
+    await admission.admit(encode_request([{"se:name": "x" * MEGABYTE}]))
+    with pytest.raises(StoreFull, match="redis_megabytes"):
+        await admission.admit(encode_request([{"se:name": "x" * (4 * MEGABYTE)}]))
 
 
 async def test_sessions_end_in_a_redis_that_is_full(small_store: Store) -> None:

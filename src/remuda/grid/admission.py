@@ -13,6 +13,9 @@ from remuda.store.memory import FULL, NEARLY_FULL, Memory, read_memory
 log = get_logger(__name__)
 
 LOOK_EVERY = 1.0
+IN_TRANSIT = 3
+"""How often a request takes its size while Redis takes it in: in the buffer it comes by, as a value, and in
+the buffer for the disk."""
 
 
 class Admission:
@@ -48,9 +51,10 @@ class Admission:
         """Takes note of a request that is about to be written; StoreFull when it does not fit."""
         size = len(requested.whole) + len(requested.short or b"")
         limit = self._memory.limit
-        if limit and self._memory.used + self._since + size > FULL * limit:
+        if limit and self._memory.used + self._since + IN_TRANSIT * size > FULL * limit:
             raise StoreFull(
-                f"Redis is full ({self._memory}), so no session is created; see the option redis_megabytes"
+                f"Redis is full: {self._memory} are in use, which leaves too little for a request of "
+                f"{size / 1e6:.1f} MB. No session is created; see the option redis_megabytes"
             )
         if requested.short is not None:
             waiting = sum(map(int, await self._store.hvals(grid.REQUESTS_LARGE())))
