@@ -81,10 +81,7 @@ DOCUMENTS: Mapping[str, Document] = {
     },
     "003": {
         "worker:{browser}:{worker}": Documented(
-            # The document's, and those that the original's code reads.
-            "hash",
-            "browserType wsEndpoint endpoint status lastHeartbeat id startedAt",
-            ttl=60,
+            "hash", "browserType wsEndpoint endpoint status lastHeartbeat", ttl=60
         ),
         "cluster:active_connections": Documented("hash", "<browser>:<worker>"),
         "cluster:lifetime_connections": Documented("hash", "<browser>:<worker>"),
