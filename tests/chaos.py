@@ -136,13 +136,15 @@ class PaperProvisioner:
 class Chaos:
     """The grid, its clients, and the dice that say who dies when."""
 
-    def __init__(self, url: str, dice: Random, *, slots: dict[OrchestratorId, int]) -> None:
+    def __init__(
+        self, url: str, dice: Random, *, slots: dict[OrchestratorId, int], is_calm: bool = False
+    ) -> None:
         self.slots = slots
         self._url = url
         self._dice = dice
         self._stack = AsyncExitStack()
         self._beats: dict[str, Member] = {}
-        self._is_calm = False
+        self._is_calm = is_calm
         self._managers: dict[str, Manager] = {}
         self._provisioners: dict[OrchestratorId, PaperProvisioner] = {}
         self._nodes: dict[SessionId, tuple[OrchestratorId, Node, Member, asyncio.Task[None]]] = {}
