@@ -30,12 +30,14 @@ PAGE = "data:text/html,<title>Pasture</title>"
 _HOLDER = """
 import asyncio, json, sys
 from remuda.base.config import load_config
+from remuda.base.confinement import protection_of
 from remuda.base.errors import DriverUnavailable
 from remuda.playwright.browsers import find_launch
 from remuda.playwright.server import BrowserServer
 
 async def main():
-    server = BrowserServer(find_launch(sys.argv[1], load_config()))
+    config = load_config()
+    server = BrowserServer(find_launch(sys.argv[1], config), protection_of(config))
     answers = {"connections": server.connections, "stop": server.stop, "ended": server.ended}
     try:
         await server.start(timeout=float(sys.argv[2]))

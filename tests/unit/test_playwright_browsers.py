@@ -72,7 +72,7 @@ def test_chromium_is_launched_quietly_and_in_its_sandbox_where_that_is_possible(
         "chromiumSandbox": True,
     }
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    assert find_launch("chromium", Config()).options["chromiumSandbox"] is False
+    assert find_launch("chromium", Config(browser_uids="")).options["chromiumSandbox"] is False
 
 
 def test_a_path_of_the_config_wins(machine: Machine) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import psutil
 import pytest
 
+from remuda.base.confinement import unconfined
 from remuda.playwright.browsers import Launch
 from remuda.playwright.server import BrowserServer
 
@@ -20,7 +21,7 @@ def listener() -> Iterator[socket.socket]:
 
 
 def served_by_this_process(listener: socket.socket) -> BrowserServer:
-    server = BrowserServer(Launch("chromium", {}))
+    server = BrowserServer(Launch("chromium", {}), unconfined().protection)
     server.endpoint = f"ws://127.0.0.1:{listener.getsockname()[1]}/secret"
     server._process = SimpleNamespace(pid=os.getpid())  # type: ignore[assignment]
     return server

@@ -167,11 +167,11 @@ class Confinement:
         """The user that a process of the browser's must become, because this process is another's."""
         return None if self.user is None or self.user.uid == os.geteuid() else self.user
 
-    def own(self, directory: Path) -> None:
-        """Gives a directory to the browser's user, and keeps every other out."""
+    def own(self, path: Path) -> None:
+        """Gives a file or directory to the browser's user, and keeps every other out."""
         if user := self._user_to_become:
-            os.chown(directory, user.uid, user.uid)
-            directory.chmod(0o700)
+            os.chown(path, user.uid, user.uid)
+            path.chmod(0o700 if path.is_dir() else 0o600)
 
     @property
     def inherited(self) -> Sequence[int]:

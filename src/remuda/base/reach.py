@@ -64,12 +64,17 @@ def make_reachable(program: Path, directory: Path) -> Path:
     program = open_path(program)
     if is_open_to_all(program):
         return program
-    directory.mkdir(mode=0o755, exist_ok=True)
+    directory.mkdir(exist_ok=True)
+    directory.chmod(0o755)
     copy = directory / program.name
-    if program.is_dir():
-        shutil.copytree(program, copy, copy_function=_link, dirs_exist_ok=True)
-    elif not copy.exists():
+    if copy.exists():
+        return copy
+    if not program.is_dir():
         _link(str(program), str(copy))
+        return copy
+    shutil.copytree(program, copy, copy_function=_link)
+    for place in (copy, *(path for path in copy.rglob("*") if path.is_dir())):
+        place.chmod(0o755)
     return copy
 
 

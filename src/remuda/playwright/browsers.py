@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from remuda.base.config import Config
+from remuda.base.confinement import protection_of
 from remuda.base.errors import InvalidArgument, Misconfigured
 from remuda.base.programs import locate, search
 from remuda.fleet.browsers import (
@@ -110,8 +111,8 @@ def _chromium(config: Config) -> Launch | None:
 def _chromium_at(program: Path | None, config: Config, **more: Any) -> Launch:
     options = {
         "args": [*QUIET_ARGS, *config.chromium_args.split()],
-        # Chromium refuses to run its sandbox as root; Playwright would also do without it elsewhere.
-        "chromiumSandbox": os.geteuid() != 0,
+        # Playwright would do without it everywhere.
+        "chromiumSandbox": protection_of(config).has_sandbox,
         **more,
     }
     return _launch("chromium", program, config, options)

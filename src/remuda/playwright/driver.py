@@ -7,12 +7,14 @@ that its help leaves out.
 import os
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib.metadata import version
 from pathlib import Path
 
 import msgspec
 from playwright._impl._driver import compute_driver_executable, get_driver_env
+
+from remuda.base.confinement import browser_environ
 
 BROWSERS_PATH = "PLAYWRIGHT_BROWSERS_PATH"
 """Where Playwright keeps its own builds of the browsers, if not in the user's cache."""
@@ -27,52 +29,61 @@ def playwright_version() -> str:
     return version("playwright")
 
 
-def serve_command(browser: str, config: Path) -> list[str]:
+Reach = Callable[[Path], Path]
+"""Where the driver's user finds a program or a directory of programs."""
+
+
+def serve_command(browser: str, config: Path, reach: Reach = Path) -> list[str]:
     """The command that launches a browser, serves it, and writes its URL to standard output."""
+    return [*_command(reach), "launch-server", "--browser", browser, "--config", str(config)]
+
+
+def host_command(path: str, reach: Reach = Path) -> list[str]:
+    """The command that launches a browser for one client, when that connects to this path and says how."""
+    # Arguments and the like it takes only from clients that it is told to trust: these come from the worker.
+    options = ["--host", "127.0.0.1", "--path", path, "--max-clients", "1", "--unsafe"]
+    return [*_command(reach), "run-server", *options]
+
+
+def _command(reach: Reach) -> list[str]:
     # Not `python -m playwright`: a signal to that would not reach the driver.
-    node, program = compute_driver_executable()
+    node, program = map(Path, compute_driver_executable())
+    home = reach(node.parent)
     return [
-        node,
+        str(home / node.name),
         "--require",
-        str(_LANGUAGES),
-        program,
-        "launch-server",
-        "--browser",
-        browser,
-        "--config",
-        str(config),
+        str(reach(_LANGUAGES)),
+        str(home / program.relative_to(node.parent)),
     ]
 
 
-def host_command(path: str) -> list[str]:
-    """The command that launches a browser for one client, when that connects to this path and says how."""
-    node, program = compute_driver_executable()
-    # Arguments and the like it takes only from clients that it is told to trust: these come from the worker.
-    options = ["--host", "127.0.0.1", "--path", path, "--max-clients", "1", "--unsafe"]
-    return [node, "--require", str(_LANGUAGES), program, "run-server", *options]
+def driver_programs() -> list[Path]:
+    """What a driver reads and runs besides its browser."""
+    return [Path(compute_driver_executable()[0]).parent, _LANGUAGES, _FFMPEG, builds_directory()]
 
 
-def serve_environ(home: Path) -> dict[str, str]:
+def serve_environ(home: Path, reach: Reach = Path) -> dict[str, str]:
     """The environment of that command, with this directory for all files that it makes."""
-    environ: Mapping[str, str] = get_driver_env()
-    return {**environ, BROWSERS_PATH: str(_link_builds(home)), "HOME": str(home), "TMPDIR": str(home)}
+    given: Mapping[str, str] = get_driver_env()
+    ours = {name: value for name, value in given.items() if name.startswith("PW_")}
+    return {**browser_environ(home), **ours, BROWSERS_PATH: str(_link_builds(home, reach))}
 
 
-def _link_builds(home: Path) -> Path:
+def _link_builds(home: Path, reach: Reach) -> Path:
     """A directory with links to all builds that Playwright has here, and to the machine's ffmpeg if it has
     none of its own: it makes videos only with the one that it finds there."""
     builds = home / "builds"
     builds.mkdir()
     if builds_directory().is_dir():
         for build in builds_directory().iterdir():
-            (builds / build.name).symlink_to(build)
+            (builds / build.name).symlink_to(reach(build))
     if shutil.which(FFMPEG) and not has_build(FFMPEG):
         for directory in _directories_of(FFMPEG):
             place = builds / directory
             # What an interrupted installation has left.
             place.unlink(missing_ok=True)
-            place.mkdir()
-            (place / _FFMPEG_BUILD).symlink_to(_FFMPEG)
+            place.mkdir(mode=0o755)
+            (place / _FFMPEG_BUILD).symlink_to(reach(_FFMPEG))
     return builds
 
 

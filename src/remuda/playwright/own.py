@@ -15,6 +15,7 @@ from urllib.parse import parse_qs, urlsplit
 import msgspec
 
 from remuda.base.config import Config
+from remuda.base.confinement import protection_of
 from remuda.base.errors import DriverTimeout, DriverUnavailable, InvalidArgument, RemudaError, UnknownCommand
 from remuda.base.hosts import host_port
 from remuda.base.log import get_logger
@@ -145,7 +146,7 @@ class OwnBrowsers:
 
     async def _launch(self, options: Options, network: str, *, timeout: float) -> BrowserServer:
         launch = await asyncio.to_thread(find_tailored_launch, self._browser, self._config, options)
-        browser = BrowserServer(launch, network=network)
+        browser = BrowserServer(launch, protection_of(self._config), network=network)
         self._running.add(browser)
         try:
             await browser.start(timeout=timeout)

@@ -8,7 +8,6 @@ import asyncio
 import re
 import secrets
 import shutil
-import signal
 import subprocess
 import tempfile
 from collections.abc import Sequence
@@ -19,21 +18,22 @@ from urllib.parse import urlencode, urlsplit
 import msgspec
 import psutil
 
+from remuda.base.confinement import Confinement, Protection
 from remuda.base.errors import DriverTimeout, DriverUnavailable
 from remuda.base.hosts import host_port
 from remuda.base.log import get_logger
 from remuda.base.processes import (
     adopt_orphans,
-    die_with_parent,
     has_ended,
     kill_family,
     reap_orphans,
     until_exit,
 )
+from remuda.base.reach import make_reachable
 from remuda.fleet.leftovers import MARK, holder_name
 from remuda.playwright.browsers import Launch
 from remuda.playwright.checkup import check_up
-from remuda.playwright.driver import host_command, serve_command, serve_environ
+from remuda.playwright.driver import driver_programs, host_command, serve_command, serve_environ
 
 log = get_logger(__name__)
 
@@ -53,8 +53,18 @@ class BrowserServer:
 
     _drivers: ClassVar[set[int]] = set()
 
-    def __init__(self, launch: Launch, *, host: str = LOOPBACK, port: int = 0, network: str = "") -> None:
+    def __init__(
+        self,
+        launch: Launch,
+        protection: Protection,
+        *,
+        host: str = LOOPBACK,
+        port: int = 0,
+        network: str = "",
+    ) -> None:
         self._launch = launch
+        self._protection = protection
+        self._confinement: Confinement | None = None
         self._host = host
         self._port = port
         self._network = network
@@ -71,20 +81,27 @@ class BrowserServer:
     async def start(self, *, timeout: float) -> None:
         """Starts it and waits until it listens, which it does once its browser runs."""
         adopt_orphans()
-        self.directory.mkdir(mode=0o700)
-        self._process = self._spawn()
+        self._confinement = await asyncio.to_thread(Confinement.claim, self._protection)
+        self._process = self._spawn(self._confinement)
         try:
             async with asyncio.timeout(timeout):
                 self.endpoint = await self._await_endpoint(self._process)
         except TimeoutError:
             raise DriverTimeout(f"The browser does not listen after {timeout:g} s: {self.tail()}") from None
 
-    def _spawn(self) -> subprocess.Popen[bytes]:
-        environ = {**serve_environ(self.directory), MARK: self._name}
+    def _spawn(self, confinement: Confinement) -> subprocess.Popen[bytes]:
+        self.directory.mkdir(mode=0o700)
+        confinement.own(self.directory)
+        staging = self.directory / "programs"
+
+        def reach(program: Path) -> Path:
+            return program if confinement.user is None else make_reachable(program, staging)
+
+        environ = {**serve_environ(self.directory, reach), MARK: self._name}
         # Whoever knows the path has the browser, so nobody shall guess it.
         path = f"/playwright/{self._launch.browser}/{secrets.token_urlsafe(24)}"
         if self._network:
-            command = host_command(path)
+            command = host_command(path, reach)
         else:
             config = self.directory / "launch.json"
             options = {**self._launch.options, "host": self._host, "port": self._port, "wsPath": path}
@@ -92,7 +109,9 @@ class BrowserServer:
                 # The browser would have no other variables than these.
                 options["env"] = {**environ, **options["env"]}
             config.write_bytes(msgspec.json.encode(options))
-            command = serve_command(self._launch.browser, config)
+            confinement.own(config)
+            command = serve_command(self._launch.browser, config, reach)
+        programs = [*driver_programs(), staging, *([self._launch.program] if self._launch.program else [])]
         try:
             with self._log.open("wb") as output:
                 process = subprocess.Popen(
@@ -101,8 +120,9 @@ class BrowserServer:
                     stdout=output,
                     stderr=output,
                     env=environ,
+                    cwd=self.directory,
                     start_new_session=True,
-                    preexec_fn=die_with_parent(signal.SIGKILL),
+                    preexec_fn=confinement.inside(self.directory, programs),
                 )
         except OSError as error:
             raise DriverUnavailable(f"{command[0]} cannot be started: {error}") from error
@@ -153,6 +173,9 @@ class BrowserServer:
             self._drivers.discard(process.pid)
             reap_orphans(self._drivers)
         shutil.rmtree(self.directory, ignore_errors=True)
+        if self._confinement is not None:
+            self._confinement.release()
+            self._confinement = None
 
     def tail(self) -> str:
         """What it complained about last: the driver's own words, less its stack and its box of stars."""

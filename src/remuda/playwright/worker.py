@@ -11,10 +11,12 @@ from urllib.parse import urlsplit
 
 from remuda.base import clock
 from remuda.base.config import Config
+from remuda.base.confinement import protection_of
 from remuda.base.errors import DriverUnavailable, Unavailable
 from remuda.base.hosts import host_port, is_loopback
 from remuda.base.ids import RoleId, WorkerId
 from remuda.base.log import get_logger
+from remuda.base.reach import use_open_temporary_directory
 from remuda.fleet.leftovers import clear_orphans
 from remuda.fleet.role import ROLE_ID, Role
 from remuda.fleet.secret import HerdSecret
@@ -77,13 +79,16 @@ class Worker(Role):
         # An earlier worker may have been killed in a way that left nobody to clear up after it.
         clear_orphans()
         config, engine = self._config, self._browser.engine
+        protection = protection_of(config)
+        if protection.uids:
+            use_open_temporary_directory()
         launch = find_launch(engine, config)
         is_public = bool(config.playwright_host) and not is_loopback(config.playwright_host)
         host = EVERYWHERE if is_public else LOOPBACK
         if self._browser.is_own:
             secret = HerdSecret(self._store)
             return OwnBrowsers(engine, config, secret, host=host, port=config.playwright_port)
-        return BrowserServer(launch, host=host, port=config.playwright_port)
+        return BrowserServer(launch, protection, host=host, port=config.playwright_port)
 
     def _make_entry(self, server: BrowserServer | OwnBrowsers) -> Registry:
         """What it says of itself to the fleet."""
