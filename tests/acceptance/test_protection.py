@@ -6,11 +6,13 @@ import socket
 import stat
 import subprocess
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+from playwright.sync_api import Error, sync_playwright
 
 from herds import Herd, new_herd
 from installed import BROWSERS
@@ -40,7 +42,9 @@ class Session:
     def __init__(self, herd: Herd, browser: str) -> None:
         body = {"capabilities": {"alwaysMatch": {"browserName": browser}}}
         self._herd = herd
-        self.id = self._post("/session", body)["sessionId"]
+        answer = self._post("/session", body)
+        assert "sessionId" in answer, answer
+        self.id = answer["sessionId"]
 
     def _post(self, path: str, body: dict[str, Any]) -> Any:
         return self._herd.request("POST", path, json.dumps(body), **JSON)[1]["value"]
@@ -67,9 +71,21 @@ def session(herd: Herd, request: pytest.FixtureRequest) -> Iterator[Session]:
     session.close()
 
 
-def status_of(process: psutil.Process) -> dict[str, str]:
-    text = Path(f"/proc/{process.pid}/status").read_text()
-    return {name: value.strip() for name, _, value in (line.partition(":") for line in text.splitlines())}
+def processes_of(herd: Herd) -> list[tuple[str, dict[str, str]]]:
+    """The command of every process of the herd, and what the kernel says of its rights."""
+    found = []
+    for process in herd.processes():
+        with suppress(psutil.NoSuchProcess, FileNotFoundError, ProcessLookupError):
+            command = " ".join(process.cmdline())
+            lines = Path(f"/proc/{process.pid}/status").read_text().splitlines()
+            found.append(
+                (command, {name: text.strip() for name, _, text in (x.partition(":") for x in lines)})
+            )
+    return found
+
+
+def uids_of(status: dict[str, str]) -> set[int]:
+    return {int(uid) for uid in status["Uid"].split()}
 
 
 def can_connect(path: Path, *, uid: int, group: int | None = None) -> bool:
@@ -87,25 +103,23 @@ def can_connect(path: Path, *, uid: int, group: int | None = None) -> bool:
 
 
 def test_browsers_drivers_and_nodes_have_no_rights(herd: Herd, session: Session) -> None:
-    ours = ("remuda.cli.main", "nursery", "-server")
+    # The nursery and the nodes, which it forks, have the same command.
+    ours = ("remuda.cli.main", "-server ", "redis.sock")
     theirs = [
-        each
-        for each in herd.processes()
-        if not any(word in " ".join(each.cmdline()) for word in ours) or each.uids().real != 0
+        (command, status)
+        for command, status in processes_of(herd)
+        if not any(word in command for word in ours) and not ("nursery" in command and 0 in uids_of(status))
     ]
 
-    assert any("driver" in each.name() for each in theirs)
-    for process in theirs:
-        status = status_of(process)
-        assert {int(uid) for uid in status["Uid"].split()} <= set(UIDS[1:]), process.cmdline()
-        assert status["Groups"] == "", process.cmdline()
-        assert status["NoNewPrivs"] == "1", process.cmdline()
+    assert any("driver" in command for command, _ in theirs)
+    assert any("nursery" in command for command, _ in theirs)
+    for command, status in theirs:
+        assert uids_of(status) <= set(UIDS[1:]), command
+        assert (status["Groups"], status["NoNewPrivs"]) == ("", "1"), command
 
 
 def test_no_browser_is_without_its_own_sandbox(herd: Herd, session: Session) -> None:
-    lines = [" ".join(each.cmdline()) for each in herd.processes() if each.uids().real in UIDS]
-
-    assert not [line for line in lines if "--no-sandbox" in line]
+    assert not [command for command, _ in processes_of(herd) if "--no-sandbox" in command]
 
 
 def test_a_page_shows_no_file_of_the_machine(herd: Herd, session: Session, tmp_path: Path) -> None:
@@ -125,11 +139,11 @@ def test_a_page_shows_no_file_of_the_machine(herd: Herd, session: Session, tmp_p
 
 def test_a_session_does_not_see_anothers_files(herd: Herd, session: Session) -> None:
     other = Session(herd, "chrome")
-    directories = {
-        Path(each.environ()["TMPDIR"])
-        for each in herd.processes()
-        if each.uids().real in UIDS and "driver" in each.name()
-    }
+    directories = set()
+    for process in herd.processes():
+        with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+            if process.uids().real in UIDS and "driver" in process.name():
+                directories.add(Path(process.environ()["TMPDIR"]))
 
     shown = {directory: session.text_of(f"file://{directory}/") for directory in directories}
     other.close()
@@ -194,3 +208,25 @@ def test_the_start_says_what_protects_the_machine(herd: Herd) -> None:
 
     assert f"{UIDS[1]} to {UIDS[-1]}" in line
     assert "Landlock" in line
+
+
+def test_playwrights_browsers_have_no_rights_either(herd: Herd) -> None:
+    with sync_playwright() as playwright:
+        shared = playwright.chromium.connect(herd.url.replace("http", "ws"))
+        own = playwright.chromium.connect(f"{herd.url.replace('http', 'ws')}/playwright/chromium?own=true")
+        drivers = [status for command, status in processes_of(herd) if "launch-server" in command]
+        shown = []
+        for browser in (shared, own):
+            page = browser.new_page()
+            try:
+                page.goto("file:///etc/shadow")
+                shown.append(page.content())
+            except Error as error:
+                shown.append(error.message)
+        shared.close()
+        own.close()
+
+    assert len(drivers) >= 2
+    assert len({min(uids_of(status)) for status in drivers} & set(UIDS[1:])) == len(drivers)
+    assert {status["NoNewPrivs"] for status in drivers} == {"1"}
+    assert not [text for text in shown if "root:" in text]
