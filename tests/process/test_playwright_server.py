@@ -141,7 +141,8 @@ async def test_a_program_that_is_not_there_is_named(tmp_path: Path) -> None:
 async def test_a_browser_that_never_gets_ready_is_given_up(tmp_path: Path) -> None:
     hanging = program(tmp_path / "chromium", "exec sleep 600")
 
-    async with holder(timeout=2, REMUDA_CHROMIUM=hanging) as server:
+    # As whoever runs the tests: another user does not get to a program of theirs.
+    async with holder(timeout=2, REMUDA_CHROMIUM=hanging, REMUDA_BROWSER_UIDS="") as server:
         assert server.complaint.startswith("DriverTimeout: The browser does not listen after 2 s")
         await server.ask("stop")
         assert processes_of(server.directory) == []

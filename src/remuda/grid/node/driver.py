@@ -214,7 +214,7 @@ class Driver:
         assert self._process is not None
         family = self.browser.family
         questions = {
-            "driver": ask_http(self.address, "/status")
+            "driver": ask_http(self.address, f"{self.prefix}/status", source=self.source)
             if family.answers_beside_sessions
             else ask_kernel(self._process.pid)
         }

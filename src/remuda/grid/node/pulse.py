@@ -30,11 +30,13 @@ LAST_CHANCE = 5.0
 LOOK_EVERY = 1.0
 
 
-def ask_http(address: Address, path: str) -> Question:
-    """Waits for the first line of an answer."""
+def ask_http(address: Address, path: str, *, source: str = "") -> Question:
+    """Waits for the first line of an answer. The question comes from the address `source`, where that
+    matters."""
 
     async def ask() -> None:
-        await _read_some(address, f"GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")
+        request = f"GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n"
+        await _read_some(address, request, source=source)
 
     return ask
 
@@ -58,9 +60,10 @@ def ask_kernel(pid: int) -> Question:
     return ask
 
 
-async def _read_some(address: Address, request: str) -> None:
+async def _read_some(address: Address, request: str, *, source: str = "") -> None:
+    local_addr = (source, 0) if source else None
     with suppress(OSError):
-        reader, writer = await asyncio.open_connection(address.host, address.port)
+        reader, writer = await asyncio.open_connection(address.host, address.port, local_addr=local_addr)
         try:
             writer.write(request.encode())
             await reader.read(1)
