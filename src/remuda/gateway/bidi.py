@@ -255,6 +255,7 @@ class _Talk:
         self._origin = origin
         # Held for each frame to the client: what is said here must not stand in the middle of another.
         self._speaking = asyncio.Lock()
+        self._is_ending = False
 
     async def run(self) -> None:
         """Answers the client until it has a session, then lets the two talk."""
@@ -318,6 +319,9 @@ class _Talk:
         ]
         try:
             await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+            if self._is_ending:
+                # The browser hangs up when its session ends; session.end is answered all the same.
+                await asyncio.wait(ways[:1])
         finally:
             for way in ways:
                 way.cancel()
@@ -337,6 +341,7 @@ class _Talk:
                 writer.write(head.raw + payload)
                 await writer.drain()
                 continue
+            self._is_ending = True
             async with self._speaking:
                 await self._bidi.delete(session)
                 self._succeed(command, {})
