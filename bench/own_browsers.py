@@ -98,7 +98,8 @@ def megabytes(processes: Iterable[psutil.Process]) -> float:
 async def obtain(playwright: Playwright, of: Herd | None) -> Browser:
     if of is not None:
         return await playwright.chromium.connect(of.url)
-    options = dict(find_launch("chromium", Config()).options)
+    # As this process's own user, which may be root, unlike the herd's browsers.
+    options = dict(find_launch("chromium", Config(browser_uids="")).options)
     return await playwright.chromium.launch(
         executable_path=options.get("executablePath"),
         args=options["args"],
