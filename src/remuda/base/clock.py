@@ -26,5 +26,5 @@ def parse_rfc3339(text: str) -> float:
     """The Unix timestamp that an RFC 3339 text stands for; ValueError when it is none."""
     moment = datetime.fromisoformat(text)
     if moment.tzinfo is None:
-        raise ValueError(f"{text!r} names no time zone")
+        raise ValueError(f"{text!r} has no time zone")
     return moment.timestamp()

@@ -1,20 +1,22 @@
-"""What is fixed when a process starts. Every option is declared here once, with its default and meaning;
-its flag, its `REMUDA_*` environment variable and its place in `remuda.toml` follow from its name.
+"""What is fixed when a process starts. Every option is declared once, with its default and meaning, in the
+section of the config that its room declares; its flag, its `REMUDA_*` environment variable and its place in
+`remuda.toml` follow from its name.
 
 Precedence: flag, then environment, then file, then default.
 """
 
 import dataclasses
+import difflib
 import os
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from remuda.base.errors import Misconfigured
+from remuda.base.errors import Broken, Misconfigured
 
 ENV_PREFIX = "REMUDA_"
 DEFAULT_FILE = Path("remuda.toml")
@@ -24,229 +26,118 @@ Count = Annotated[int, msgspec.Meta(ge=0)]
 Interval = Annotated[int, msgspec.Meta(ge=1)]
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 Percent = Annotated[int, msgspec.Meta(ge=1, le=100)]
-FrameRate = Annotated[int, msgspec.Meta(ge=1, le=30)]
-Pixels = Annotated[str, msgspec.Meta(pattern=r"^\d{2,4}x\d{2,4}$")]
-BrowserType = Literal["chromium", "firefox", "webkit"]
-Isolation = Literal["shared", "own"]
 
-BEATS_PER_KEY_TTL = 3
-"""A worker's key must outlive two lost beats."""
+S = TypeVar("S")
 
 
-def _option(default: Any, meaning: str, *, secret: bool = False, also: tuple[str, ...] = ()) -> Any:
-    """`also` are variables of the same meaning that others have made a standard; ours comes before them."""
+def option(default: Any, meaning: str, *, secret: bool = False, also: tuple[str, ...] = ()) -> Any:
+    """A field of a section. `also` are variables of the same meaning that others have made a standard; ours
+    comes before them."""
     return dataclasses.field(default=default, metadata={"meaning": meaning, "secret": secret, "also": also})
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config:
-    """The options of a herd."""
+class HerdConfig:
+    """What every process of a herd has to know."""
 
-    host: str = _option("127.0.0.1", "Address the front door listens on.")
-    port: Port = _option(4444, "Port of the front door; 0 takes a free one.")
-    data: Path = _option(Path(".remuda"), "Directory for everything that must survive a restart.")
-    redis: str = _option(
+    host: str = option("127.0.0.1", "Address the front door listens on.")
+    port: Port = option(4444, "Port of the front door; 0 means any free port.")
+    listen: str = option(
+        "",
+        "Address that internal ports listen on: those of managers, apis, storages, nodes and workers. By "
+        "default loopback; with a Redis on another machine, the address that this machine has towards it.",
+    )
+    advertise: str = option(
+        "",
+        "Host under which the rest of the herd reaches these internal ports; by default the address that "
+        "they listen on.",
+    )
+    internal_tls_cert: str = option(
+        "",
+        "File with the certificate that internal ports show, and its chain, in PEM; it is read again when it "
+        "changes. It has to be valid for the host that is advertised.",
+    )
+    internal_tls_key: str = option("", "File with the key of internal_tls_cert, in PEM.")
+    internal_tls_ca: str = option(
+        "",
+        "File with the certificates, in PEM, of the authorities that internal ports are verified with. "
+        "Ports of other machines that do not speak TLS are then refused.",
+    )
+    internal_tls_optional: bool = option(
+        False,
+        "Connect to internal ports that do not speak TLS although internal_tls_ca is given; for an upgrade.",
+    )
+    data: Path = option(Path(".remuda"), "Directory for everything that must survive a restart.")
+    min_free_megabytes: Count = option(
+        100,
+        "Megabytes that must be free in the temporary directory, and for WebDriver in the data directory, "
+        "or no session or connection is started.",
+    )
+    redis: str = option(
         "",
         "Redis to use instead of the embedded one: redis://, rediss://, unix:// or redis+sentinel://.",
         secret=True,
     )
-    redis_megabytes: Count = _option(
-        0, "Megabytes that the embedded Redis may take; 0 means a quarter of the machine's memory."
+    redis_megabytes: Count = option(
+        0, "Memory limit of the embedded Redis in megabytes; 0 means a quarter of the machine's memory."
     )
-    waiting_megabytes: Interval = _option(
-        256,
-        "Megabytes in Redis for large capabilities, such as extensions, of sessions that wait for a browser.",
+    prefix: str = option("", "Prefix of every Redis key; several fleets can then share one Redis.")
+    log_level: Literal["debug", "info", "warning", "error"] = option(
+        "warning", "Lowest level of events that are logged."
     )
-    prefix: str = _option("", "Put before every Redis key, so that several fleets can share one Redis.")
-    slots: Count = _option(0, "WebDriver sessions that run at the same time; 0 means one per CPU core.")
-    min_free_megabytes: Count = _option(
-        100,
-        "Megabytes that must be free in the temporary and the data directory for a session to be started.",
-    )
-    body_megabytes: Interval = _option(
-        256,
-        "Megabytes of request bodies that a manager holds at a time; further requests wait, then get 503.",
-    )
-    warm: Count = _option(
-        0, "Browsers kept waiting, started, for sessions with default capabilities; each takes its memory."
-    )
-    browser_hang: Count = _option(
-        60, "Seconds after which a session ends whose browser or driver does not answer; 0 means never."
-    )
-    gateway_drain: Interval = _option(
-        10,
-        "Seconds that a gateway which shuts down gives its clients; WebSockets then end with 1001.",
-    )
-    cdp_reconnect: Annotated[int, msgspec.Meta(ge=0, le=86400)] = _option(
-        0,
-        "Seconds for which a browser at /cdp/<id> waits for its client to come back, once its last WebSocket "
-        "is closed; `?keep=60s` sets it for one.",
-    )
-    orchestrator_drain: Count = _option(
-        300,
-        "Seconds that an orchestrator which shuts down gives its sessions to end, in a process of its own.",
-    )
-    insecure: bool = _option(False, "Listen beyond loopback although anybody there may then use the herd.")
-    allow_origins: str = _option(
-        "",
-        "Web origins whose pages may talk to the front door, separated by commas; its own need not be named.",
-    )
-    chromium: str = _option("", "Chromium or Chrome to run; by default the one that is found.")
-    chromedriver: str = _option("", "ChromeDriver to run; by default the one that is found.")
-    headless_shell: str = _option("", "Headless shell of Chromium to run; by default the one that is found.")
-    firefox: str = _option("", "Firefox to run; by default the one that is found.")
-    geckodriver: str = _option("", "geckodriver to run; by default the one that is found.")
-    webkit: str = _option("", "MiniBrowser of WebKitGTK to run; by default the one that is found.")
-    chromium_args: str = _option("", "More arguments for every Chromium, separated by spaces.")
-    allow_browser_args: str = _option(
-        "",
-        "Switches (without dashes), preferences, variables and driver options, separated by commas, that "
-        "clients may use beyond those known to be harmless; * allows all.",
-    )
-    browser_reads: str = _option(
-        "",
-        "Directories, separated by colons, that browsers may read besides the system's: for file:// pages.",
-    )
-    browser_uids: str = _option(
-        "58000-58999",
-        "Users that browsers run as when root starts the herd, one for each; empty means root itself.",
-    )
-    headless: bool = _option(
-        True, "Run browsers without a window unless the client says otherwise.", also=("HEADLESS",)
-    )
-    record: bool = _option(False, "Record a video of every session whose client does not say otherwise.")
-    record_size: Pixels = _option("1280x720", "Pixels of a video whose client does not name a size.")
-    record_rate: FrameRate = _option(10, "Frames a second of a video whose client does not name a rate.")
-    gc_interval: Interval = _option(60, "Seconds between two sweeps of what the dead left behind.")
-    session_retention: Count = _option(
-        604800, "Seconds for which a session that has ended is kept: its log, times and capabilities."
-    )
-    storage: str = _option("", "Directory for artifacts; by default `storage` in the data directory.")
-    storage_megabytes: Count = _option(20_000, "Megabytes that artifacts may take; 0 means the whole disk.")
-    storage_retention: Count = _option(
-        2_592_000, "Seconds for which artifacts are kept after their last change; 0 means for ever."
-    )
-    otlp_endpoint: str = _option(
-        "",
-        "OpenTelemetry collector that gets traces, by OTLP over HTTP in JSON, such as http://localhost:4318.",
-        also=("OTEL_EXPORTER_OTLP_ENDPOINT",),
-    )
-    otlp_traces_endpoint: str = _option(
-        "",
-        "The whole URL for traces, where it is not `/v1/traces` below `otlp_endpoint`.",
-        also=("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",),
-    )
-    otlp_headers: str = _option(
-        "",
-        "Headers for the collector, as name=value,name=value.",
-        secret=True,
-        also=("OTEL_EXPORTER_OTLP_TRACES_HEADERS", "OTEL_EXPORTER_OTLP_HEADERS"),
-    )
-    otlp_attributes: str = _option(
-        "",
-        "What is said of every process with its traces, as name=value,name=value.",
-        also=("OTEL_RESOURCE_ATTRIBUTES",),
-    )
-    trace_sample: Share = _option(
-        1.0, "Share of the traces that begin here which is kept; traces of clients are as they say."
-    )
-    browser: BrowserType = _option("chromium", "Browser of a worker.", also=("BROWSER_TYPE",))
-    playwright_isolation: Isolation = _option(
-        "shared",
-        "Whether Playwright clients share a worker's browser or get one of their own each, unless they ask "
-        "for one of their own; of a worker: which of both it serves.",
-    )
-    playwright_warm: Count = _option(
-        0, "Browsers of one's own that a worker keeps started for its next clients; each takes its memory."
-    )
-    playwright_timeout: Count = _option(
-        0, "Seconds after which a Playwright connection is ended; 0 means never."
-    )
-    playwright_idle: Count = _option(
-        0, "Seconds without a message from its client after which a connection is ended; 0 means never."
-    )
-    playwright_workers: Count = _option(
-        1, "Workers that `remuda up` starts for each browser, once a client waits for it; 0 means none."
-    )
-    playwright_eager: str = _option(
-        "", "Browsers, separated by commas, whose workers `remuda up` starts without being asked."
-    )
-    playwright_browser: BrowserType = _option(
-        "chromium", "Browser of Playwright clients that name none.", also=("DEFAULT_BROWSER_TYPE",)
-    )
-    playwright_concurrent: Interval = _option(
-        5, "Connections that a worker serves at the same time.", also=("MAX_CONCURRENT_SESSIONS",)
-    )
-    playwright_lifetime: Interval = _option(
-        50, "Connections after which a worker is due to restart.", also=("MAX_LIFETIME_SESSIONS",)
-    )
-    playwright_restart_share: Percent = _option(
-        25, "Percent of a browser's workers, at least one, that may be restarting at the same time."
-    )
-    playwright_wait: Interval = _option(
-        30, "Seconds for which a client waits for a free place.", also=("WORKER_SELECT_TIMEOUT",)
-    )
-    playwright_expected: str = _option(
-        "",
-        "Browsers, separated by commas, whose workers something else than Remuda starts when clients wait, "
-        "such as a scaler; clients of a browser that nothing can start are refused at once.",
-    )
-    playwright_queue: Count = _option(100, "Clients that may wait for a browser at the same time.")
-    playwright_dial: Interval = _option(
-        5, "Seconds within which a worker must answer before another one is tried."
-    )
-    playwright_lease: Interval = _option(
-        20, "Seconds after which the connections of a gateway that died are no longer counted."
-    )
-    playwright_beat: Interval = _option(
-        5, "Seconds between two beats of a worker.", also=("HEARTBEAT_INTERVAL",)
-    )
-    playwright_key_ttl: Interval = _option(
-        60, "Seconds for which a worker is believed alive after a beat.", also=("REDIS_KEY_TTL",)
-    )
-    playwright_command_ttl: Interval = _option(
-        60, "Seconds for which a worker is told to shut down.", also=("SHUTDOWN_COMMAND_TTL",)
-    )
-    playwright_drain: Interval = _option(
-        300, "Seconds that a worker which shuts down gives its connections to end."
-    )
-    playwright_reaper_interval: Interval = _option(
-        300,
-        "Seconds between two searches for workers that died without a word.",
-        also=("REAPER_RUN_INTERVAL",),
-    )
-    playwright_host: str = _option(
-        "",
-        "Host at which gateways reach this machine's workers; by default its loopback.",
-        also=("PRIVATE_HOSTNAME",),
-    )
-    playwright_port: Port = _option(0, "Port of a worker; 0 takes a free one.")
-    log_level: Literal["debug", "info", "warning", "error"] = _option("warning", "Least severe event logged.")
-    log_format: Literal["auto", "text", "json"] = _option(
-        "auto", "How log events are written; auto is text in a terminal and JSON elsewhere."
+    log_format: Literal["auto", "text", "json"] = option(
+        "auto", "Format of the log; auto means text in a terminal and JSON elsewhere."
     )
 
-    def __post_init__(self) -> None:
-        if self.playwright_key_ttl < BEATS_PER_KEY_TTL * self.playwright_beat:
-            raise Misconfigured(
-                f"playwright_key_ttl (REDIS_KEY_TTL) is {self.playwright_key_ttl}, which is less than "
-                f"{BEATS_PER_KEY_TTL} beats of {self.playwright_beat} seconds"
-            )
 
-    @property
-    def storage_directory(self) -> Path:
-        """Where artifacts are."""
-        return Path(self.storage) if self.storage else self.data / "storage"
+class Config:
+    """The options of a herd, by section: `config[HerdConfig].port`."""
+
+    def __init__(self, *sections: object) -> None:
+        """Sections are frozen dataclasses whose fields are made by `option`."""
+        self._sections = {type(section): section for section in sections}
+
+    def __getitem__(self, section: type[S]) -> S:
+        try:
+            return self._sections[section]  # type: ignore[return-value]
+        except KeyError:
+            raise Broken(f"The section {section.__name__} of the config was not loaded") from None
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Config) and self._sections == other._sections
+
+    def value(self, name: str) -> Any:
+        """The value of the option with this name."""
+        return getattr(self._section_with(name), name)
+
+    def replace(self, **values: Any) -> "Config":
+        """The same config but for these options."""
+        changed = dict(self._sections)
+        for name, value in values.items():
+            kind = type(self._section_with(name))
+            changed[kind] = dataclasses.replace(changed[kind], **{name: value})  # type: ignore[type-var]
+        return Config(*changed.values())
+
+    def _section_with(self, name: str) -> object:
+        for section in self._sections.values():
+            if hasattr(section, name):
+                return section
+        raise Broken(f"No section of the config that was loaded has the option {name}")
 
     def environ(self) -> dict[str, str]:
         """The variables that make a child process load this very config, whatever else it finds."""
         # Defaults too: the child also reads the file and the variables that a flag has overruled here.
-        return {env_name(option.name): str(getattr(self, option.name)) for option in dataclasses.fields(self)}
+        return {env_name(each.name): str(self.value(each.name)) for each in options_of(self._sections)}
 
 
-def env_name(option: str) -> str:
+def options_of(sections: Iterable[type]) -> list[dataclasses.Field[Any]]:
+    """Every option of these sections."""
+    return [each for section in sections for each in dataclasses.fields(section)]
+
+
+def env_name(name: str) -> str:
     """The environment variable of an option."""
-    return ENV_PREFIX + option.upper()
+    return ENV_PREFIX + name.upper()
 
 
 def env_names(option: dataclasses.Field[Any]) -> tuple[str, ...]:
@@ -255,29 +146,62 @@ def env_names(option: dataclasses.Field[Any]) -> tuple[str, ...]:
 
 
 def load_config(
+    sections: Sequence[type],
     flags: Mapping[str, Any] | None = None,
     *,
     environ: Mapping[str, str] | None = None,
     file: Path | None = None,
 ) -> Config:
     """The config from flags (None: not given), environment and file; Misconfigured names what is wrong."""
-    environ = os.environ if environ is None else environ
     values: dict[str, tuple[Any, str]] = {}
-    for name, value in _read_file(file).items():
+    for name, value in _read_file(file, known=options_of(sections)).items():
         values[name] = (value, f"{name} in {file or DEFAULT_FILE}")
-    for option in dataclasses.fields(Config):
-        for variable in env_names(option):
-            if variable in environ:
-                values[option.name] = (environ[variable], variable)
-                break
+    values |= _read_environ(sections, os.environ if environ is None else environ)
     for name, value in (flags or {}).items():
         if value is not None:
             values[name] = (value, "--" + name.replace("_", "-"))
-    types = get_type_hints(Config, include_extras=True)
-    return Config(**{name: _convert(value, types[name], origin) for name, (value, origin) in values.items()})
+    return _make(sections, values)
 
 
-def _read_file(file: Path | None) -> dict[str, Any]:
+def check_variables(sections: Sequence[type], environ: Mapping[str, str], *, others: Collection[str]) -> None:
+    """Raises Misconfigured for a REMUDA_* variable that is neither an option nor one of `others`."""
+    known = {env_name(each.name) for each in options_of(sections)}.union(others)
+    for name in environ:
+        if name.startswith(ENV_PREFIX) and name not in known:
+            raise Misconfigured(f"There is no variable {name}{_nearest(name, known)}")
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    # What all of them have in common says nothing about which is near.
+    by_rest = {each.removeprefix(ENV_PREFIX): each for each in known}
+    close = difflib.get_close_matches(name.removeprefix(ENV_PREFIX), by_rest, n=1)
+    return f"; did you mean {by_rest[close[0]]}?" if close else ""
+
+
+def inherit_config(sections: Sequence[type]) -> Config:
+    """These sections of the config that the parent has handed down in the environment; files do not count."""
+    return _make(sections, _read_environ(sections, os.environ))
+
+
+def _read_environ(sections: Iterable[type], environ: Mapping[str, str]) -> dict[str, tuple[Any, str]]:
+    found = {}
+    for each in options_of(sections):
+        given = next((variable for variable in env_names(each) if variable in environ), None)
+        if given is not None:
+            found[each.name] = (environ[given], given)
+    return found
+
+
+def _make(sections: Iterable[type], values: Mapping[str, tuple[Any, str]]) -> Config:
+    made = []
+    for section in sections:
+        types = get_type_hints(section, include_extras=True)
+        given = {name: _convert(*values[name], types[name]) for name in types if name in values}
+        made.append(section(**given))
+    return Config(*made)
+
+
+def _read_file(file: Path | None, *, known: Sequence[dataclasses.Field[Any]]) -> dict[str, Any]:
     path = file or DEFAULT_FILE
     try:
         table = tomllib.loads(path.read_text())
@@ -287,13 +211,14 @@ def _read_file(file: Path | None) -> dict[str, Any]:
         raise Misconfigured(f"There is no config file {file}") from None
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise Misconfigured(f"{path} cannot be read: {error}") from error
-    known = {option.name for option in dataclasses.fields(Config)}
-    if unknown := sorted(table.keys() - known):
-        raise Misconfigured(f"{path} has unknown options: {', '.join(unknown)}")
+    names = {each.name for each in known}
+    if unknown := sorted(table.keys() - names):
+        nearest = _nearest(unknown[0], names)
+        raise Misconfigured(f"{path} has unknown options: {', '.join(unknown)}{nearest}")
     return table
 
 
-def _convert(value: Any, kind: Any, origin: str) -> Any:
+def _convert(value: Any, origin: str, kind: Any) -> Any:
     if get_origin(kind) is Literal and value not in get_args(kind):
         raise Misconfigured(f"{origin} is {value!r}; it can be {', '.join(get_args(kind))}")
     try:

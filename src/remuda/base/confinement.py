@@ -8,32 +8,35 @@ tell it is listed elsewhere. Here it loses what would be worth stealing:
 - Where the kernel has Landlock, for root and others alike, its processes can read only the system's files and
   their own, write only their own, and signal only each other (`landlock.py`).
 - They can never gain rights by a set-user-id program.
-- Their environment has none of the herd's options.
+- Their environment has none of the herd's options, and they find no program that opens URLs and files with
+  others: Chromium calls it for any `mailto:` link, and a client's downloads can tell it what to start.
 
 Linux only; elsewhere browsers run as whoever started the herd.
 """
 
 import ctypes
-import dataclasses
 import os
 import signal
+import socket
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from remuda.base.config import Config, env_names
+from remuda.base.config import Config, option
 from remuda.base.landlock import Fence, forbid_new_privileges, landlock_version
 from remuda.base.processes import die_with_parent
+from remuda.base.programs import helpers_of, loader_of
 from remuda.base.users import BrowserUser, claim_user, read_uids, take_identity
 
 _CLONE_NEWUSER = 0x10000000
 
 # What every program may read. /etc has secrets of other programs, so these are only the parts for all.
+_PROGRAMS = ("/usr", "/lib", "/lib32", "/lib64", "/bin", "/sbin", "/snap", "/nix", "/var/lib/snapd")
 _SYSTEM = (
-    *("/usr", "/lib", "/lib32", "/lib64", "/bin", "/sbin", "/snap", "/nix", "/dev", "/proc", "/sys"),
-    *("/var/cache/fontconfig", "/var/lib/snapd", "/run/systemd/resolve", "/run/udev", "/run/opengl-driver"),
+    *("/dev", "/proc", "/sys", "/var/cache/fontconfig"),
+    *("/run/systemd/resolve", "/run/udev", "/run/opengl-driver"),
 )
 _ETC = (
     *("X11", "alternatives", "ca-certificates", "ca-certificates.conf", "chromium", "chromium.d"),
@@ -56,7 +59,28 @@ _KEPT_VARIABLES = frozenset(
 )
 _KEPT_PREFIXES = ("LC_", "LIBGL_", "GALLIUM_", "MESA_", "MOZ_", "NODE_", "PLAYWRIGHT_", "PW_")
 
+OPENERS = Path(__file__).with_name("openers")
+"""The programs that browsers find instead of those that open URLs and files with others, and the one by which
+a Chromium is started."""
+
+# The marks by which a herd finds what it has started. All else that is called so is a herd's own business.
+MARKS = ("REMUDA_HERD", "REMUDA_HOLDER")
+
 _libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProtectionConfig:
+    """What browsers may do on their machine."""
+
+    browser_reads: str = option(
+        "",
+        "Further directories that browsers may read, separated by colons, for file:// pages.",
+    )
+    browser_uids: str = option(
+        "58000-58999",
+        "Range of user ids for browsers, one for each, if root starts the herd; empty means root.",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +90,7 @@ class Protection:
     is_root: bool
     """Whether root started the herd."""
     uids: range
-    """The users that browsers run as; none where that is the herd's own. The first is no browser's: its
+    """The users that browsers run as; none where that is the herd's own. No browser runs as the first: its
     number is the group in which nodes reach Redis and the artifacts."""
     landlock: int
     """The version of the kernel's Landlock; 0 where there is none."""
@@ -103,7 +127,8 @@ class Protection:
 
 def protection_of(config: Config) -> Protection:
     """The protection that a herd with this config has here; Misconfigured when its users cannot be used."""
-    return _look(config.browser_uids, config.browser_reads, os.geteuid())
+    options = config[ProtectionConfig]
+    return _look(options.browser_uids, options.browser_reads, os.geteuid())
 
 
 @cache
@@ -142,12 +167,16 @@ class Confinement:
 
     protection: Protection
     user: BrowserUser | None = None
-    """Whom they become; None where that is the herd's own user."""
+    """The user that they become; None where that is the herd's own user."""
+    helper: socket.socket | None = None
+    """Filters their ports for a process that has given up root; see `filters.py`."""
+    openers: Path = OPENERS
+    """The same as `OPENERS`, where its user reaches them."""
 
     @classmethod
-    def claim(cls, protection: Protection) -> "Confinement":
+    def claim(cls, protection: Protection, helper: socket.socket | None = None) -> "Confinement":
         """A confinement with a user of its own, where browsers have one. Blocks for a few milliseconds."""
-        return cls(protection, claim_user(protection.uids[1:]) if protection.uids else None)
+        return cls(protection, claim_user(protection.uids[1:]) if protection.uids else None, helper)
 
     def release(self) -> None:
         """Gives its user back, as far as this process holds it; its processes must be gone."""
@@ -179,20 +208,32 @@ class Confinement:
         return () if self.user is None else (self.user.lock,)
 
     def inside(
-        self, directory: Path, programs: Iterable[Path] = (), *, dies_with_us: bool = True
+        self,
+        directory: Path,
+        programs: Iterable[Path] = (),
+        *,
+        runs_alone: bool = False,
+        dies_with_us: bool = True,
     ) -> Callable[[], None]:
         """A `preexec_fn` for a browser, its driver, and what reads their output. They can write only to the
-        directory, and read only that, the system's files and these programs."""
+        directory, read only that, the system's files and these programs, and run only the system's programs
+        and these. One that `runs_alone` runs none of the system's, unless it is a script."""
         drop = self.beside(dies_with_us=dies_with_us)
         if not self.protection.has_fence:
             return drop
         reading = [*map(Path, _SYSTEM), *(Path("/etc") / name for name in _ETC), *self.protection.reads]
-        for program in programs:
-            path = program.resolve()
-            reading.append(path if path.is_dir() else path.parent)
+        systems = [Path(path) for path in _PROGRAMS]
+        own = [program.resolve() for program in programs]
+        loaders = [loader for loader in map(loader_of, own) if loader is not None]
+        if runs_alone and len(loaders) == len(own):
+            reading += systems
+            running = [*map(helpers_of, own), *loaders]
+        else:
+            running = [*systems, *(path if path.is_dir() else path.parent for path in own)]
+        running.append(self.openers)
         if authority := os.environ.get("XAUTHORITY"):
             reading.append(Path(authority))
-        fence = Fence(reading=reading, writing=[directory, *map(Path, _SYSTEM_WRITABLE)])
+        fence = Fence(reading=reading, running=running, writing=[directory, *map(Path, _SYSTEM_WRITABLE)])
 
         def enter() -> None:
             drop()
@@ -211,7 +252,7 @@ class Confinement:
                 take_identity(user.uid)
             elif os.getegid() != gid:
                 os.setresgid(gid, gid, gid)
-            if is_root:  # Others may need Chromium's set-user-id sandbox, where there is no fence either.
+            if is_root:  # Other users may need Chromium's set-user-id sandbox, and have no fence either.
                 forbid_new_privileges()
             if dies_with_us:
                 die()  # Only now: the kernel forgets it when a process changes its user or group.
@@ -224,19 +265,14 @@ def unconfined() -> Confinement:
     return Confinement(Protection(is_root=os.geteuid() == 0, uids=range(0), landlock=0, has_namespaces=False))
 
 
-def browser_environ(directory: Path) -> dict[str, str]:
+def browser_environ(directory: Path, openers: Path = OPENERS) -> dict[str, str]:
     """The environment of a browser's processes, with this directory for all files that they make."""
     kept = {name: value for name, value in os.environ.items() if _is_kept(name)}
+    kept["PATH"] = f"{openers}{os.pathsep}{kept.get('PATH', os.defpath)}"
+    # Without an address they would start a bus of their own, which starts what files in HOME name.
+    kept["DBUS_SESSION_BUS_ADDRESS"] = "disabled:"
     return {**kept, **dict.fromkeys(("HOME", "TMPDIR", "XDG_RUNTIME_DIR"), str(directory))}
 
 
 def _is_kept(name: str) -> bool:
-    # Its marks, by which a herd finds its processes, look like its options, which are not for browsers.
-    if name.startswith("REMUDA_"):
-        return name not in _options()
-    return name.upper() in _KEPT_VARIABLES or name.startswith(_KEPT_PREFIXES)
-
-
-@cache
-def _options() -> frozenset[str]:
-    return frozenset(name for option in dataclasses.fields(Config) for name in env_names(option))
+    return name in MARKS or name.upper() in _KEPT_VARIABLES or name.startswith(_KEPT_PREFIXES)

@@ -17,7 +17,7 @@ _LACKS = {
     errno.ENFILE: "this machine has too many files and connections open",
     errno.ENOBUFS: "this machine has no memory left for connections",
     errno.ENOMEM: "this machine has no memory left",
-    errno.EADDRNOTAVAIL: "this machine has no port left for another connection",
+    errno.EADDRNOTAVAIL: "this machine has no free port for another connection",
 }
 _given = resource.getrlimit(resource.RLIMIT_NOFILE)
 

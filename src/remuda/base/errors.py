@@ -6,9 +6,13 @@
     │   ├── UnknownCommand
     │   ├── UnknownMethod
     │   ├── UpgradeRequired
+    │   ├── Unauthorized
     │   ├── Forbidden
-    │   │   └── InternalPort
+    │   │   ├── InternalPort
+    │   │   └── ScopeMissing
     │   ├── SessionExists
+    │   ├── AlreadyExists
+    │   ├── InUse
     │   ├── VersionNotOffered
     │   ├── BrowserNotOffered
     │   └── Misconfigured     the operator's input is wrong
@@ -19,6 +23,8 @@
     │   ├── Overloaded
     │   ├── Draining
     │   ├── LineFull
+    │   ├── AccountLimitReached
+    │   ├── TooManyGuesses
     │   ├── SessionNotCreated
     │   ├── NoWorker
     │   └── DriverUnavailable
@@ -73,18 +79,18 @@ class Refused(RemudaError):
 
 
 class InvalidArgument(Refused):
-    """The request holds a value that cannot be used."""
+    """The request has an invalid value."""
 
 
 class UnknownCommand(Refused):
-    """There is nothing at this path."""
+    """This path does not exist."""
 
     status = 404
     webdriver = "unknown command"
 
 
 class UnknownMethod(Refused):
-    """This path exists, but not for this method."""
+    """This path does not accept this method."""
 
     status = 405
     webdriver = "unknown method"
@@ -101,8 +107,19 @@ class UpgradeRequired(Refused):
         return {**super().headers(), "Upgrade": "websocket", "Connection": "Upgrade"}
 
 
+class Unauthorized(Refused):
+    """A token is needed: as `Authorization: Bearer`, as the password in the URL, or as `?token=`."""
+
+    status = 401
+    webdriver = "unknown error"
+
+    def headers(self) -> dict[str, str]:
+        # RFC 9110 11.6.1: a 401 says how to show who one is.
+        return {**super().headers(), "WWW-Authenticate": 'Bearer realm="remuda", Basic realm="remuda"'}
+
+
 class Forbidden(Refused):
-    """This request comes from a place that may not send it."""
+    """Requests from this origin are not allowed."""
 
     status = 403
     webdriver = "unknown error"
@@ -112,6 +129,10 @@ class InternalPort(Forbidden):
     """This port is internal: it answers only processes of its own herd. Clients use the front door."""
 
 
+class ScopeMissing(Forbidden):
+    """This token does not have the scope that is needed here."""
+
+
 class SessionExists(Refused):
     """There is, or was, a session with this id."""
 
@@ -119,24 +140,36 @@ class SessionExists(Refused):
     webdriver = "session not created"
 
 
+class AlreadyExists(Refused):
+    """There is already one of this name."""
+
+    status = 409
+
+
+class InUse(Refused):
+    """It is still needed."""
+
+    status = 409
+
+
 class VersionNotOffered(Refused):
-    """No worker speaks the Playwright version of this client."""
+    """No worker supports the Playwright version of this client."""
 
     status = 428
 
 
 class BrowserNotOffered(Refused):
-    """No worker has such a browser, and nothing in this herd can start one."""
+    """No worker offers this browser, and nothing in this herd can start one."""
 
     status = 404
 
 
 class Misconfigured(Refused):
-    """An option or a setting has a value that Remuda cannot work with."""
+    """An option or a setting has an invalid value."""
 
 
 class Unavailable(RemudaError):
-    """This cannot be done right now."""
+    """This is not possible right now."""
 
     status = 503
     webdriver = "unknown error"
@@ -154,27 +187,45 @@ class StoreUnavailable(Unavailable):
 
 
 class StoreFull(StoreUnavailable):
-    """Redis has no memory left for this."""
+    """Redis has no memory left."""
 
     webdriver = "session not created"
 
 
 class UpstreamUnavailable(Unavailable):
-    """The process that should answer this cannot be reached."""
+    """The process that serves this request cannot be reached."""
 
     status = 502
 
 
 class Overloaded(Unavailable):
-    """This process has no room for another request right now."""
+    """This process is overloaded."""
 
 
 class Draining(Unavailable):
-    """This process is shutting down and takes no new work."""
+    """This process is shutting down; try again."""
 
 
 class LineFull(Unavailable):
-    """So many wait already that nobody else is let into the line."""
+    """The queue is full."""
+
+    status = 429
+
+
+class AccountLimitReached(Unavailable):
+    """This account has reached its limit."""
+
+    status = 429
+    webdriver = "session not created"
+
+    def webdriver_face(self) -> dict[str, Any]:
+        # W3C WebDriver 6.6: an error may carry data. Many clients do not show their caller the headers.
+        value = super().webdriver_face()["value"]
+        return {"value": {**value, "data": {"retryAfter": math.ceil(self.retry_after)}}}
+
+
+class TooManyGuesses(Unavailable):
+    """Too many wrong tokens have come from this address."""
 
     status = 429
 
@@ -187,7 +238,7 @@ class SessionNotCreated(Unavailable):
 
 
 class NoWorker(Unavailable):
-    """There is no worker with such a browser."""
+    """No worker offers this browser."""
 
 
 class DriverUnavailable(Unavailable):
@@ -198,11 +249,11 @@ class DriverUnavailable(Unavailable):
 
 
 class DriverTimeout(DriverUnavailable):
-    """The browser's driver has not become responsive in time."""
+    """The browser's driver did not start in time."""
 
 
 class Lost(RemudaError):
-    """The thing asked for is gone."""
+    """The requested object no longer exists."""
 
     status = 404
 
@@ -214,14 +265,14 @@ class SessionLost(Lost):
 
 
 class SessionUnknown(SessionLost):
-    """There is no session with this id, and nothing is known of one."""
+    """Redis has no session with this id."""
 
 
 class LeaseLost(Lost):
-    """Somebody else owns this now."""
+    """Another process holds this lease now."""
 
     status = 409
 
 
 class Broken(RemudaError):
-    """Remuda has a bug here."""
+    """This is a bug in Remuda."""

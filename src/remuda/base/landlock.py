@@ -22,7 +22,7 @@ _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
 _REFER, _TRUNCATE = 1 << 13, 1 << 14
 # Everything of the first version: reading, writing, and making and removing entries of every kind.
 _ABI_1 = (1 << 13) - 1
-_READ = _EXECUTE | _READ_FILE | _READ_DIR
+_READ = _READ_FILE | _READ_DIR
 _SCOPE_SIGNAL = 1 << 1
 # What a rule about a file, not a directory, may speak of.
 _OF_FILES = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE
@@ -45,12 +45,13 @@ def forbid_new_privileges() -> None:
 
 
 class Fence:
-    """What a process and its children may read and write: everything below the listed paths.
+    """What a process and its children may read, run and write: everything below the listed paths. What they
+    may run they may read.
 
     It is built by the parent. The child, between fork and exec, only makes two system calls.
     """
 
-    def __init__(self, *, reading: Iterable[Path], writing: Iterable[Path]) -> None:
+    def __init__(self, *, reading: Iterable[Path], running: Iterable[Path], writing: Iterable[Path]) -> None:
         self._version = landlock_version()
         self._ruleset = -1
         if self._version == 0 or _libc is None:
@@ -62,7 +63,8 @@ class Fence:
         size = len(attributes) if self._version >= 6 else 16 if self._version >= 4 else 8
         self._ruleset = _checked(_libc.syscall(_CREATE_RULESET, attributes, size, 0))
         os.set_inheritable(self._ruleset, False)
-        for paths, access in ((reading, _READ), (writing, handled & ~_EXECUTE | _READ_FILE)):
+        write = handled & ~_EXECUTE
+        for paths, access in ((reading, _READ), (running, _READ | _EXECUTE), (writing, write)):
             for path in paths:
                 self._allow(path, access & handled)
 

@@ -14,18 +14,21 @@ from typing import Any, ClassVar
 from remuda.base.clock import rfc3339
 
 _SECRET_NAMES = re.compile(r"token|password|secret|authorization|cookie|api_?key", re.IGNORECASE)
-# Up to the last @: a password may hold one that nobody has escaped.
+# Up to the last @: a password may contain one that is not escaped.
 _URL_CREDENTIALS = re.compile(r"(\w+://)[^/\s]+@")
-_QUERY_SECRET = re.compile(r"([?&](?:token|password|secret|api_?key)=)[^&\s\"']+", re.IGNORECASE)
+_QUERY_SECRET = re.compile(r"([?&]\w*(?:token|password|secret|api_?key)=)[^&\s\"']+", re.IGNORECASE)
 _HEADER_SECRET = re.compile(r"((?:authorization|cookie|x-remuda-secret)[\"']?\s*:\s*)[^\r\n]+", re.IGNORECASE)
+
+# Tokens of the herd and the dashboard's cookies, wherever they stand: their prefix is there to be recognised.
+_TOKEN = re.compile(r"\b(rmdc?_)[A-Za-z0-9_-]{43}")
 
 _FIELDS = "remuda_fields"
 """The attribute of a log record that carries an event's fields."""
 
 
 def redact(text: str) -> str:
-    """The text without the credentials of URLs and headers in it."""
-    text = _URL_CREDENTIALS.sub(r"\1***@", text)
+    """The text without tokens, and without the credentials of URLs and headers in it."""
+    text = _TOKEN.sub(r"\1***", _URL_CREDENTIALS.sub(r"\1***@", text))
     return _HEADER_SECRET.sub(r"\1***", _QUERY_SECRET.sub(r"\1***", text))
 
 

@@ -45,7 +45,7 @@ def die_with_parent(signum: signal.Signals = signal.SIGTERM) -> Callable[[], Non
 def terminate_after_us(pid: int) -> subprocess.Popen[bytes]:
     """A shell that sends this process one SIGTERM when ours has died, however; kill it when that is moot.
 
-    For those whom a second signal would hurt: of `die_with_parent` comes one for each thread of ours.
+    For processes that a second signal would hurt: `die_with_parent` sends one for each thread of ours.
     """
     return subprocess.Popen(
         ["sh", "-c", 'read -r line; kill -TERM "$0"', str(pid)],
@@ -59,7 +59,7 @@ def terminate_after_us(pid: int) -> subprocess.Popen[bytes]:
 def adopt_orphans() -> None:
     """From now on this process becomes the parent of descendants whose own parent dies, instead of init.
 
-    So none of them can escape `kill_descendants`, and none stays a zombie where there is no real init.
+    So none of them can escape `kill_descendants`, and none stays a zombie without a real init.
     """
     if _libc is not None:
         _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
@@ -150,6 +150,35 @@ def start_of(pid: int) -> str | None:
     return stat.rpartition(b")")[2].split()[19].decode()
 
 
+def process_name(pid: int) -> str:
+    """A name for this process that no other has, on any machine and after any restart; empty where the kernel
+    does not tell what it takes."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        # Whose pids these are: containers have their own.
+        namespace = Path("/proc/self/ns/pid").stat().st_ino
+    except OSError:
+        return ""
+    return f"{boot}/{namespace}/{pid}/{start_of(pid)}"
+
+
+def has_died(name: str) -> bool:
+    """Whether the process with this name was one of this machine, and has ended."""
+    place, _, pid = name.rpartition("/")[0].rpartition("/")
+    if not pid.isdecimal():
+        return False
+    now = process_name(int(pid))
+    return now != name and now.startswith(f"{place}/")
+
+
+def children_of(pid: int) -> list[int]:
+    """The processes that the first thread of this one has started, oldest first; none if that is not told."""
+    try:
+        return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except OSError:
+        return []
+
+
 def is_stopped(pid: int) -> bool:
     """Whether the process was stopped by a signal or a debugger, and waits to be told to go on."""
     try:
@@ -171,7 +200,7 @@ async def until_readable(descriptor: int) -> None:
 
 def exit_status(pid: int, pidfd: int) -> int | None:
     """How a process has ended that is not our child, as `subprocess` tells it: 0 is well, a negative number
-    is a signal. None when nobody knows any more."""
+    is a signal. None if that is not known any more."""
     status = _status_of_zombie(pid)
     if status is None:
         status = _status_by_kernel(pidfd)
@@ -191,7 +220,7 @@ def how_ended(status: int | None) -> str:
 
 
 def _status_of_zombie(pid: int) -> int | None:
-    """Until its parent buries it, proc(5) has the status, as the last field."""
+    """Until its parent has waited for it, proc(5) has the status, as the last field."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -211,11 +240,11 @@ def _status_by_kernel(pidfd: int) -> int | None:
     return status if mask & _PIDFD_INFO_EXIT else None
 
 
-def birth_of(pid: int) -> str | None:
-    """When a running process was born, in a form to compare: its pid may be given to another later. None when
-    there is none, or it has ended and is only not buried yet."""
+def running_since(pid: int) -> str | None:
+    """When a running process was started, in a form to compare: its pid may be used again later. None if
+    there is no such process, or it is a zombie."""
     if sys.platform != "linux":
-        return _birth_by_clock(pid)
+        return _running_since_by_clock(pid)
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -224,7 +253,7 @@ def birth_of(pid: int) -> str | None:
     return None if fields[0] in "ZX" else f"{int(fields[19]):x}"
 
 
-def _birth_by_clock(pid: int) -> str | None:
+def _running_since_by_clock(pid: int) -> str | None:
     try:
         process = psutil.Process(pid)
         return None if process.status() == psutil.STATUS_ZOMBIE else f"{int(process.create_time() * 100):x}"
@@ -233,9 +262,9 @@ def _birth_by_clock(pid: int) -> str | None:
 
 
 def has_ended(process: subprocess.Popen[bytes]) -> bool:
-    """Whether a child serves nobody any more. One that was killed can be waited for only when the last of its
+    """Whether a child has ended. One that was killed can be waited for only when the last of its
     threads is gone, which may take a busy machine some time."""
-    return process.poll() is not None or birth_of(process.pid) is None
+    return process.poll() is not None or running_since(process.pid) is None
 
 
 async def until_exit(process: subprocess.Popen[bytes]) -> int:

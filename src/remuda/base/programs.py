@@ -4,14 +4,28 @@ import os
 import re
 import shutil
 import signal
+import struct
 import subprocess
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from remuda.base.clock import monotonic
 
-PROBE_TIMEOUT = 5.0
+# A browser that a cold machine has to read from its disk takes ten seconds to say its version.
+PROBE_TIMEOUT = 30.0
+# The names are those of elf.h.
+_ELF_64_BIT = b"\x7fELF\x02\x01"
+_ELF_HEADER = struct.Struct("<32sQ14xHH4x")  # e_phoff, e_phentsize, e_phnum
+_PROGRAM_HEADER = struct.Struct("<I4xQ16xQ")  # p_type, p_offset, p_filesz
+_PT_INTERP = 3
+# As the script itself would run, except that its last step tells what it would have done. An `exec` without a
+# command, which only redirects, stays harmless.
+_TELL_COMMAND = """
+tell() { if [ $# -gt 0 ]; then printf '%s\\0' $# "$@"; env -0; exit; fi; }
+alias exec=tell
+. "$0"
+"""
 _VERSION = re.compile(r"\d+(?:\.\d+)+")
 
 
@@ -88,12 +102,13 @@ def _finish(path: Path, process: subprocess.Popen[str] | OSError, deadline: floa
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
-        return Program(path, problem="does not answer when asked for its version")
+        return Program(path, problem="did not answer `--version` in time")
     if process.returncode == 0 and (version := parse_version(output)):
         return Program(path, version=version)
     complaint = (complaint.strip() or output.strip()).rpartition("\n")[2]
     return Program(
-        path, problem=f"gives no version but status {process.returncode}: {complaint or 'no output'}"
+        path,
+        problem=f"printed no version and exited with status {process.returncode}: {complaint or 'no output'}",
     )
 
 
@@ -101,3 +116,53 @@ def parse_version(text: str) -> str | None:
     """The first dotted version number in what a program printed."""
     found = _VERSION.search(text)
     return found.group() if found else None
+
+
+def launched_by(
+    script: Path, environ: Mapping[str, str], *, enter: Callable[[], None] | None = None
+) -> tuple[list[str], dict[str, str]] | None:
+    """The command that a shell script becomes in the end if it is given no arguments, and the environment in
+    which it does; None if that cannot be told. Takes as long as the script itself."""
+    try:
+        told = subprocess.run(
+            ["/bin/sh", "-c", _TELL_COMMAND, str(script)],
+            env=environ,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=PROBE_TIMEOUT,
+            preexec_fn=enter,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    count, *words = os.fsdecode(told.stdout).split("\0")
+    if told.returncode or not count or loader_of(Path(words[0])) is None:
+        return None
+    command, variables = words[: int(count)], words[int(count) : -1]
+    return command, dict(each.split("=", 1) for each in variables)
+
+
+def loader_of(program: Path) -> Path | None:
+    """The program that the kernel runs to load this native one; itself, if it needs none. None for a script,
+    whose interpreter runs anything."""
+    try:
+        with program.open("rb") as file:
+            head = file.read(_ELF_HEADER.size)
+            if len(head) < _ELF_HEADER.size or not head.startswith(_ELF_64_BIT):
+                return None
+            start, size, count = _ELF_HEADER.unpack(head)[1:]
+            file.seek(start)
+            table = file.read(size * count)
+            for each in range(0, len(table), size):
+                kind, offset, length = _PROGRAM_HEADER.unpack_from(table, each)
+                if kind == _PT_INTERP:
+                    file.seek(offset)
+                    return Path(os.fsdecode(file.read(length).rstrip(b"\0")))
+            return program
+    except (OSError, struct.error):
+        return None
+
+
+def helpers_of(program: Path) -> Path:
+    """The directory of the program, with its helpers; the program alone if that directory is on the PATH."""
+    return program if str(program.parent) in os.get_exec_path() else program.parent

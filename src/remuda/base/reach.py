@@ -9,6 +9,8 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+from remuda.base.errors import DriverUnavailable
+
 
 def is_open_to_all(path: Path) -> bool:
     """Whether every user of the machine can reach and read this, and run it if its owner can."""
@@ -64,17 +66,27 @@ def make_reachable(program: Path, directory: Path) -> Path:
     program = open_path(program)
     if is_open_to_all(program):
         return program
-    directory.mkdir(exist_ok=True)
-    directory.chmod(0o755)
     copy = directory / program.name
     if copy.exists():
         return copy
-    if not program.is_dir():
-        _link(str(program), str(copy))
-        return copy
-    shutil.copytree(program, copy, copy_function=_link)
-    for place in (copy, *(path for path in copy.rglob("*") if path.is_dir())):
-        place.chmod(0o755)
+    # Under another name first: half a copy, on a full disk, must not be taken for a whole one.
+    unfinished = directory / f"{program.name}.part"
+    try:
+        directory.mkdir(exist_ok=True)
+        directory.chmod(0o755)
+        if program.is_dir():
+            shutil.copytree(program, unfinished, copy_function=_link)
+            for place in (unfinished, *(path for path in unfinished.rglob("*") if path.is_dir())):
+                place.chmod(0o755)
+        else:
+            _link(str(program), str(unfinished))
+        unfinished.rename(copy)
+    except OSError as error:
+        shutil.rmtree(unfinished, ignore_errors=True)
+        unfinished.unlink(missing_ok=True)
+        # Of a directory, each file that failed is told, with the reason last.
+        reason = error.args[0][0][-1] if isinstance(error, shutil.Error) else error.strerror
+        raise DriverUnavailable(f"{program} cannot be copied to {directory}: {reason}") from error
     return copy
 
 

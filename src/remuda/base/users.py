@@ -51,7 +51,7 @@ def read_uids(text: str) -> range:
 
 
 def claim_user(uids: Sequence[int]) -> BrowserUser:
-    """A user of whom no process runs, and of whom no file is left in the directories that all may write to.
+    """A user without a running process, and without a file in the directories that all users may write to.
     Blocks for a few milliseconds; needs root."""
     locks = _locks_directory()
     # The lowest that is free: few numbers are then ever used, and what one leaves is soon cleared away.
@@ -65,7 +65,7 @@ def claim_user(uids: Sequence[int]) -> BrowserUser:
         _kill_all_of(uid)
         _remove_files_of(uid)
         return BrowserUser(uid, lock)
-    raise Misconfigured(f"All {len(uids)} users of browser_uids are taken; choose a larger range")
+    raise Misconfigured(f"All {len(uids)} users of browser_uids are in use; choose a larger range")
 
 
 def take_identity(uid: int, *, group: int | None = None) -> None:
@@ -82,7 +82,7 @@ def _locks_directory() -> Path:
         with suppress(OSError):
             directory.mkdir(mode=0o700, exist_ok=True)
             status = directory.lstat()
-            # In /tmp, somebody else may have been first.
+            # In /tmp, another user may have been first.
             if stat.S_ISDIR(status.st_mode) and status.st_uid == 0 and not status.st_mode & 0o022:
                 return directory
     raise Misconfigured(f"Browsers' users are kept apart by files in {_LOCKS[0]}, which cannot be written")

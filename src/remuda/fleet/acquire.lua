@@ -1,5 +1,5 @@
--- Takes a lease, or prolongs it for the one who holds it.
--- KEYS[1] remuda:lease:{resource}
+-- Takes a lease, or prolongs it for the owner that holds it.
+-- KEYS[1] {lease}, any key that is a string
 -- ARGV[1] owner
 -- ARGV[2] seconds
 -- returns 1 if the owner now holds it, else 0

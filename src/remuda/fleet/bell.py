@@ -1,6 +1,6 @@
-"""Waiting without polling: a bell is rung when what somebody waits for may have come.
+"""Waiting without polling: a bell is rung when what is waited for may have come.
 
-A bell carries no truth. Whoever hears it looks at the state in Redis; whoever hears nothing looks all
+A bell carries no data. A waiter that hears it looks at the state in Redis; one that hears nothing looks all
 the same every `LOOK_EVERY` seconds, since a ring can be lost and foreign writers ring none.
 """
 
@@ -42,7 +42,8 @@ async def look_at_rings(
     timeout: float | None,
     look_every: float | None = LOOK_EVERY,
 ) -> T | None:
-    """The same with bells that are listened to already; None for `look_every` trusts somebody to wake it."""
+    """The same with bells that are listened to already; with None for `look_every` it only looks when it
+    is woken."""
     deadline = None if timeout is None else asyncio.get_running_loop().time() + timeout
     while True:
         found = await look()

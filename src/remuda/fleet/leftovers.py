@@ -1,7 +1,7 @@
 """What outlives the process that held a browser. A killed driver orphans its browser and its files; but
 everything that a holder, a node or a worker, starts carries the holder's name in its environment, and the
-name tells the holder's process and when that was born, so anybody can find it and clear it away: the next
-holder on this machine before it starts, and the gc. All but the sweep blocks: call it in a thread.
+name tells the holder's process and when that was started, so any process can find it and clear it away: the
+next holder on this machine before it starts, and the gc. All but the sweep blocks: call it in a thread.
 """
 
 import asyncio
@@ -15,15 +15,28 @@ from pathlib import Path
 import psutil
 
 from remuda.base.ids import new_id
-from remuda.base.processes import birth_of
+from remuda.base.processes import running_since
 
 MARK = "REMUDA_HOLDER"
+# unix(7) limits the path of a socket to 107 bytes, and Chromium ends if /.org.chromium.Chromium.xxxxxx/
+# SingletonSocket does not fit behind its directory.
+LONGEST_DIRECTORY = 107 - 46
+LONGEST_NAME = len("remuda-4194304-01234567-01234567")
+"""Of a holder, with the highest pid there is, in the first year after the machine was started."""
 _NAME = re.compile(r"remuda-(\d+)-([0-9a-f]+)-([0-9a-f]{4})[0-9a-f]{4}")
 
 
 def holder_name() -> str:
     """A name for the holder of a browser that this process is, and for the directory of its files."""
-    return f"remuda-{os.getpid()}-{birth_of(os.getpid())}-{_namespace()}{new_id()[:4]}"
+    return f"remuda-{os.getpid()}-{running_since(os.getpid())}-{_namespace()}{new_id()[:4]}"
+
+
+def find_long_path(place: Path) -> str | None:
+    """Why a Chromium could not have its files below this directory, in words; None if it could."""
+    longest = LONGEST_DIRECTORY - LONGEST_NAME - 1
+    if len(os.fsencode(place)) <= longest:
+        return None
+    return f"{place} is longer than {longest} bytes, so that Chromium's sockets do not fit below it"
 
 
 def clear_orphans() -> int:
@@ -55,15 +68,27 @@ def _is_orphaned(name: str) -> bool:
     if match is None or match[3] != _namespace():
         return False
     # A holder is dead as soon as it has ended, even if its parent has not buried it yet, or never will; and
-    # who was born at another moment only has its pid.
-    return birth_of(int(match[1])) != match[2]
+    # which was started at another moment only has its pid.
+    return running_since(int(match[1])) != match[2]
+
+
+def _holder_of(process: psutil.Process) -> str:
+    """The name of the holder that a process belongs to; empty if it belongs to none."""
+    environment = process.environ()
+    if any(name.isidentifier() for name in environment):
+        return environment.get(MARK, "")
+    # Chromium may write its title over its environment, as far as both are in one page of memory: what is
+    # read there is nothing, or the rest of the title, which may have a `=` too. Then its command line tells,
+    # which names the directory of its files.
+    found = _NAME.search(" ".join(process.cmdline()))
+    return found[0] if found else ""
 
 
 def _kill_orphans() -> int:
     killed = []
     for process in psutil.process_iter():
         try:
-            if _is_orphaned(process.environ().get(MARK, "")):
+            if _is_orphaned(_holder_of(process)):
                 process.kill()
                 killed.append(process)
         except (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):

@@ -25,7 +25,7 @@ class Lifeline:
 
     @classmethod
     def from_environ(cls) -> "Lifeline | None":
-        """The lifeline of this process; None when nobody holds it, as under systemd or in a container."""
+        """The lifeline of this process; None without a parent, as under systemd or in a container."""
         text = os.environ.get(VARIABLE)
         return cls(int(text)) if text else None
 
@@ -89,7 +89,7 @@ class Tether:
             return True
 
     def close(self) -> None:
-        """Lets go of a tether that nobody holds any more."""
+        """Lets go of a tether whose other end is closed."""
         self._ours.close()
 
     async def release(self) -> None:

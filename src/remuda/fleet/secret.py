@@ -6,6 +6,7 @@ only with the first of a connection: a proxy between two machines may let severa
 """
 
 import asyncio
+import hashlib
 import hmac
 import secrets
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from remuda.base import clock
 from remuda.base.errors import RemudaError
 from remuda.base.log import get_logger
 from remuda.fleet.relay import CREDENTIAL_HEADER
+from remuda.fleet.tasks import repeat
 from remuda.keyspace.fleet import SECRET
 from remuda.store import Store
 
@@ -23,6 +25,7 @@ BITS = 256
 # A stranger's requests must not become as many requests to Redis.
 LOOK_AT_MOST_EVERY = 1.0
 KEEP_EVERY = 2.0
+UNREAD = "the herd's secret cannot be read"
 
 
 class HerdSecret:
@@ -58,9 +61,16 @@ class HerdSecret:
 
     async def keep(self) -> None:
         """Reads it every few seconds, for ever: for callers, who are not told why they are refused."""
-        while True:
-            await self._look_quietly()
-            await asyncio.sleep(KEEP_EVERY)
+        await repeat(self.read, every=KEEP_EVERY, failure=UNREAD)
+
+    def sign(self, purpose: str, text: str) -> str:
+        """A signature of the text that only the herd can make; one for another purpose does not match."""
+        # Both lengths are unambiguous: no purpose has a line break in it.
+        return hmac.new(self._value, f"{purpose}\n{text}".encode(), hashlib.sha256).hexdigest()
+
+    def has_signed(self, purpose: str, text: str, signature: str) -> bool:
+        """Whether the herd has signed this text for this purpose, found out in constant time."""
+        return hmac.compare_digest(self.sign(purpose, text).encode(), signature.encode())
 
     def admits(self, credential: bytes | None) -> bool:
         """Whether this is the secret, found out in constant time."""
@@ -84,4 +94,4 @@ class HerdSecret:
         try:
             await self.read()
         except RemudaError as error:
-            log.warning("the herd's secret cannot be read", reason=error.message)
+            log.warning(UNREAD, reason=error.message)

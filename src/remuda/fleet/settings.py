@@ -1,67 +1,87 @@
-"""What can be changed while everything runs: a hash of numbers in Redis, with defaults.
+"""What can be changed while everything runs: a hash in Redis whose fields have types and defaults.
 
-Settings are read at the moment of use, so a change needs no restart. A value that is no usable number is
+Settings are read at the moment of use, so a change needs no restart. A value that does not fit its type is
 reported and its default taken instead: a slip of the operator must not stop the herd.
 """
 
-from collections.abc import Mapping
+import sys
+from typing import Annotated, Any, Generic, TypeVar
 
-from remuda.base.errors import InvalidArgument
+import msgspec
+from msgspec.inspect import ListType, VarTupleType, type_info
+
 from remuda.base.log import get_logger
 from remuda.keyspace.key import HashName
 from remuda.store import Store
 
 log = get_logger(__name__)
 
+S = TypeVar("S", bound=msgspec.Struct)
 
-class Settings:
-    """A hash of named, non-negative numbers."""
+Seconds = Annotated[float, msgspec.Meta(ge=0, le=sys.float_info.max)]
+"""A finite number of at least 0."""
 
-    def __init__(self, store: Store, key: HashName, *, defaults: Mapping[str, float]) -> None:
+
+class Settings(Generic[S]):
+    """The fields of a Struct, each with a default, as a hash. In Redis a number or a string is written as it
+    is, a boolean as `true` or `false`, and a list with commas between its items."""
+
+    def __init__(self, store: Store, key: HashName, kind: type[S]) -> None:
         self._store = store
         self._key = key
-        self._defaults = dict(defaults)
+        self._kind = kind
+        self._defaults = kind()
+        self._fields = msgspec.structs.fields(kind)
+        self._lists = {
+            field.name for field in self._fields if isinstance(type_info(field.type), ListType | VarTupleType)
+        }
 
     async def write_defaults(self) -> None:
-        """Fills in what nobody has set, so that an operator finds every name with its value."""
+        """Fills in what is not set, so that an operator finds every name with its value."""
         async with self._store.transaction() as transaction:
-            for name, value in self._defaults.items():
-                transaction.hsetnx(self._key, name, _text(value))
+            for field in self._fields:
+                text = _text(getattr(self._defaults, field.name))
+                transaction.hsetnx(self._key, field.encode_name, text)
 
-    async def read(self) -> dict[str, float]:
+    async def write(self, **values: Any) -> None:
+        """Sets these fields, by their names in the Struct."""
+        names = {field.name: field.encode_name for field in self._fields}
+        await self._store.hset(self._key, {names[name]: _text(value) for name, value in values.items()})
+
+    async def read(self) -> S:
         """Every setting as it is now."""
         stored = await self._store.hgetall(self._key)
-        return {name: self._usable(name, stored.get(name), value) for name, value in self._defaults.items()}
-
-    def _usable(self, name: str, text: str | None, default: float) -> float:
-        if text is None:
-            return default
-        try:
-            return _number(text)
-        except ValueError:
-            log.warning("setting ignored", key=self._key, name=name, value=text, using=default)
-            return default
-
-    async def change(self, **values: float) -> None:
-        """Sets some of the settings; InvalidArgument for an unknown name or a negative number."""
-        for name, value in values.items():
-            if name not in self._defaults:
-                raise InvalidArgument(f"{self._key} has no setting {name!r}: {', '.join(self._defaults)}")
+        found = {}
+        for field in self._fields:
+            text = stored.get(field.encode_name)
+            if text is None:
+                continue
             try:
-                _number(str(value))
-            except ValueError:
-                raise InvalidArgument(f"{name} must be a number of at least 0, not {value!r}") from None
-        if values:
-            await self._store.hset(self._key, {name: _text(value) for name, value in values.items()})
+                given = _items(text) if field.name in self._lists else text.strip()
+                found[field.name] = msgspec.convert(given, field.type, strict=False)
+            except msgspec.ValidationError as error:
+                log.warning(
+                    "setting ignored",
+                    key=self._key,
+                    name=field.encode_name,
+                    value=text,
+                    reason=str(error),
+                    using=_text(getattr(self._defaults, field.name)),
+                )
+        return self._kind(**found)
 
 
-def _text(value: float) -> str:
-    """The number as an operator would write it, and nothing rounded off."""
-    return str(int(value)) if value == int(value) else repr(value)
+def _text(value: Any) -> str:
+    """The value as an operator would write it, and nothing rounded off."""
+    match value:
+        case bool():
+            return str(value).lower()
+        case float() if value == int(value):
+            return str(int(value))
+        case list() | tuple():
+            return ",".join(map(_text, value))
+    return str(value)
 
 
-def _number(text: str) -> float:
-    value = float(text)
-    if not 0 <= value < float("inf"):
-        raise ValueError(text)
-    return value
+def _items(text: str) -> list[str]:
+    return [item.strip() for item in text.split(",") if item.strip()]

@@ -1,9 +1,11 @@
-"""The keys of archive/: pipelines, jobs with their ignores and logs, totals, and the two channels.
+"""The keys of archive/: pipelines, jobs with their ignores and logs, queues, totals, channels, and runs.
 
-They follow no prefix: a job's record is called by its bare ident. That its ident has at least 25
-characters is what keeps it apart from every other key.
+Those of the document follow no prefix: a job's record is called by its bare ident. That its ident has at
+least 25 characters is what keeps it apart from every other key. The queues and some others are not in the
+document, but the original's code uses them under these names. What is ours is under `remuda:`.
 """
 
+from remuda.keyspace import rules
 from remuda.keyspace.key import (
     ChannelName,
     HashName,
@@ -12,11 +14,19 @@ from remuda.keyspace.key import (
     SetName,
     StringName,
     ZSetName,
+    expires,
     until,
 )
 
+JOB_LINGERS = 172_800
+"""Seconds for which a job's hash, ignores and log stay after its end, as in the original."""
+PIPELINE_TTL = 30
+
 _PARTS = {"ident": "[a-z0-9]{25,}", "pipeline": "[0-9a-f]{1,64}"}
-_JOB_PURGED = until("ops/gc purges the finished job")
+_RUN = {"run": "[a-z0-9]{25,}-[1-9][0-9]{0,8}"}
+_TAG = {"tag": "[A-Za-z0-9][A-Za-z0-9._-]{0,63}"}
+_JOB_ENDED = until("the job has ended", lingers=JOB_LINGERS)
+_EMPTY = until("its last member leaves")
 _FOREVER = until("an operator deletes it")
 
 PIPELINE = Key(
@@ -24,7 +34,7 @@ PIPELINE = Key(
     HashName,
     meaning="A pipeline and the state of the machine it runs on",
     writer="archive/pipeline",
-    lifetime=until("its pipeline stops, or ops/gc finds its `ts` stale"),
+    lifetime=expires(PIPELINE_TTL, ends="refreshed by its pipeline, deleted when that leaves"),
     fields={
         "disk_usage": "decimal, % of the pipeline's filesystem in use",
         "disk_available": "bytes available on the pipeline's filesystem",
@@ -41,6 +51,10 @@ PIPELINE = Key(
         "python": "version of Python running the pipeline",
         "ts": "Unix time, the last time this record was updated",
         "version": "the pipeline's version",
+        "status": "`Running`, or `Stopping` when it takes no more jobs. Not documented, but in the original",
+        "jobs": "number of jobs that it runs. Ours",
+        "concurrent": "number of jobs that it can run. Ours",
+        "obstacle": "why it takes no jobs for now, such as a full disk; empty if nothing is in the way. Ours",
     },
     source="004",
     parts=_PARTS,
@@ -48,10 +62,10 @@ PIPELINE = Key(
 PIPELINES = Key(
     "pipelines",
     ListName,
-    meaning="Pipeline names. Deprecated: kept up by pipelines, read by nobody",
-    writer="archive/pipeline",
-    lifetime=until("its last member leaves"),
-    fields={"member": "pipeline name"},
+    meaning="Pipelines. Deprecated: written by pipelines, but not read",
+    writer="archive/pipeline; its sweep removes those that were killed",
+    lifetime=_EMPTY,
+    fields={"member": "key of the pipeline"},
     source="004",
 )
 
@@ -60,7 +74,7 @@ JOB = Key(
     HashName,
     meaning="One site to archive: what was asked for, its live settings, and how far it has come",
     writer="archive/jobs, archive/settings, archive/pipeline, archive/logs",
-    lifetime=_JOB_PURGED,
+    lifetime=_JOB_ENDED,
     fields={
         "bytes_downloaded": "bytes downloaded from the target site",
         "concurrency": "current number of concurrent downloaders",
@@ -81,7 +95,7 @@ JOB = Key(
         "last_trimmed_log_entry": "index of the last log entry trimmed",
         "log_key": "the key that holds this job's log entries",
         "log_score": "the current log entry index",
-        "next_watermark": "a threshold for the number of queued URLs; unused",
+        "next_watermark": "a threshold for the number of queued URLs: the next hundred thousand; unused",
         "no_phantomjs_smart_scroll": "boolean, whether smart scrolling is off",
         "phantomjs_scroll": "maximum number of times to scroll a page in the browser",
         "phantomjs_wait": "maximum seconds between two interactions with a page in the browser",
@@ -103,6 +117,15 @@ JOB = Key(
         "ts": "Unix time with fraction, the last update received from the pipeline",
         "url": "the target, or the file of URLs for `!ao <` and `!a <`",
         "user_agent": "the User-Agent to send; empty for the default",
+        "aborted": "`true` once the job was aborted. Not documented, but in the original; so are the next",
+        "abort_requested": "`true` as soon as it is to be aborted",
+        "failed": "`true` if the job has failed",
+        "no_offsite_links": "`true` if links that leave the site are not followed",
+        "note": "why the job was asked for",
+        "url_file": "the file of URLs for `!ao <` and `!a <`; otherwise absent",
+        "warc_size": "bytes of the WARC files so far",
+        "paused": "`true` while the job is paused. Ours; so are the next",
+        "run": "number of the run that this record is about",
     },
     source="004",
     parts=_PARTS,
@@ -111,8 +134,8 @@ JOB_IGNORES = Key(
     "{ident}_ignores",
     SetName,
     meaning="URLs that the job leaves out",
-    writer="archive/ignores",
-    lifetime=_JOB_PURGED,
+    writer="archive/jobs, archive/settings",
+    lifetime=_JOB_ENDED,
     fields={"member": "Python regex"},
     source="004",
     parts=_PARTS,
@@ -120,10 +143,10 @@ JOB_IGNORES = Key(
 JOB_LOG = Key(
     "{ident}_log",
     ZSetName,
-    meaning="What the job did, until it has been analyzed, broadcasted and trimmed",
-    writer="archive/pipeline; archive/logs trims",
-    lifetime=_JOB_PURGED,
-    fields={"member": "JSON log entry, scored by its index"},
+    meaning="What the job did; the last thousand entries stay when it is trimmed",
+    writer="archive/logs",
+    lifetime=_JOB_ENDED,
+    fields={"member": "JSON log entry with its index as `seq`, scored by its index"},
     source="004",
     parts=_PARTS,
 )
@@ -159,8 +182,8 @@ TWEETS_QUEUE = Key(
     "tweets:queue",
     ZSetName,
     meaning="Announcements of jobs that are still to be posted",
-    writer="archive/chat",
-    lifetime=until("its last member leaves"),
+    writer="archive/jobs, if `archive_announce` is set; its sweep trims",
+    lifetime=_EMPTY,
     fields={"member": "text, scored by when it was queued in Unix seconds"},
     source="004",
 )
@@ -168,8 +191,8 @@ TWEETS_DONE = Key(
     "tweets:done",
     ZSetName,
     meaning="Announcements of jobs that were posted",
-    writer="archive/chat; ops/gc trims",
-    lifetime=until("its last member leaves"),
+    writer="the announcer; a sweep trims",
+    lifetime=_EMPTY,
     fields={"member": "text, scored by when it was posted in Unix seconds"},
     source="004",
 )
@@ -177,8 +200,8 @@ TWEETS_DONE = Key(
 UPDATES = Key(
     "updates",
     ChannelName,
-    meaning="A job has new log entries",
-    writer="archive/pipeline",
+    meaning="A job has new log entries; at most ten times a second for each job",
+    writer="archive/logs",
     lifetime=until("it is heard"),
     fields={"value": "the job's ident"},
     source="004",
@@ -192,4 +215,176 @@ JOB_SETTINGS = Key(
     fields={"value": "the new `settings_age`"},
     source="004",
     parts=_PARTS,
+)
+
+# Not in the document, but used by the original under these names
+
+PENDING = Key(
+    "pending",
+    ListName,
+    meaning="Jobs that wait for a pipeline; the last is the next",
+    writer="archive/jobs",
+    lifetime=_EMPTY,
+    fields={"member": "ident"},
+)
+PENDING_AO = Key(
+    "pending-ao",
+    ListName,
+    meaning="The same for shallow jobs",
+    writer="archive/jobs",
+    lifetime=_EMPTY,
+    fields={"member": "ident"},
+)
+PENDING_LARGE = Key(
+    "pending-large",
+    ListName,
+    meaning="The same for jobs that only pipelines for large jobs take",
+    writer="archive/jobs",
+    lifetime=_EMPTY,
+    fields={"member": "ident"},
+)
+PENDING_TAG = Key(
+    "pending:{tag}",
+    ListName,
+    meaning="The same for jobs that only pipelines take whose nickname contains the tag",
+    writer="archive/jobs",
+    lifetime=_EMPTY,
+    fields={"member": "ident"},
+    parts=_TAG,
+)
+WORKING = Key(
+    "working",
+    ListName,
+    meaning="Jobs that pipelines run",
+    writer="archive/jobs",
+    lifetime=_EMPTY,
+    fields={"member": "ident"},
+)
+FINISH_NOTIFICATIONS = Key(
+    "finish_notifications",
+    ListName,
+    meaning="The ends of jobs, for those that tell users of them; the last thousand stay",
+    writer="archive/jobs",
+    lifetime=_EMPTY,
+    fields={"member": "JSON: `ident`, `url`, `started_by`, `started_in`, `aborted`, and `failed` if it has"},
+)
+PIPELINE_UPDATES = Key(
+    "archivebot:pipeline_updates",
+    ChannelName,
+    meaning="A pipeline has written its record",
+    writer="archive/pipeline",
+    lifetime=until("it is heard"),
+    fields={"value": "key of the pipeline"},
+)
+
+# Ours
+
+RUN = Key(
+    "remuda:run:{run}",
+    HashName,
+    meaning="A run of a job: who asked for it, how it went, where its files are. It outlives the job's hash",
+    writer="archive/jobs, archive/pipeline",
+    lifetime=_FOREVER,
+    fields={
+        "ident": "the job",
+        "number": "which run of the job: 1, 2, ...",
+        "account": "the account that it belongs to",
+        "token": "name of the token with which it was asked for; empty where none is needed",
+        "address": "address of the client",
+        "url": "the target",
+        "urls": "all start URLs, as JSON, where there are several",
+        "depth": "`inf`, `shallow` or a number",
+        "note": "why it was asked for",
+        "order": "what was asked for beyond the documented fields, as JSON",
+        "queue": "the queue that it waits in",
+        "state": "`queued`, `running`, `completed`, `aborted` or `failed`",
+        "reason": "why it failed, or how it ended; empty where there is nothing to say",
+        "queuedAt": "Unix time with fraction, when it was queued",
+        "startedAt": "Unix time with fraction, when it was first started",
+        "finishedAt": "Unix time with fraction, when it ended",
+        "pipeline": "key of the pipeline that runs it, or ran it last",
+        "host": "name of the machine whose disk has its frontier",
+        "hostUntil": "Unix seconds until which only that machine may resume it",
+        "deaths": "how many pipelines have died while they ran it",
+        "shipped": "number of its own log entries that the pipeline has sent",
+        "current": "URLs that are being fetched, as JSON",
+        "counts": "totals of the crawl, as JSON",
+        "settings": "the settings at the end, as JSON",
+        "files": "the finished files, as JSON: name, kind, size, sha256",
+        "storage": "id of the storage that has the files",
+    },
+    parts=_RUN,
+)
+RUNS = Key(
+    "remuda:runs:{ident}",
+    ZSetName,
+    meaning="The runs of a job",
+    writer="archive/jobs",
+    lifetime=_FOREVER,
+    fields={"member": "number of the run, scored by itself"},
+    parts=_PARTS,
+)
+ALL_RUNS = Key(
+    "remuda:runs",
+    ZSetName,
+    meaning="Every run of every account, so that no scan is needed",
+    writer="archive/jobs",
+    lifetime=_FOREVER,
+    fields={"member": "id of the run, scored by when it was queued in Unix seconds"},
+)
+ACCOUNT_RUNS = Key(
+    "remuda:runs:of:{account}",
+    ZSetName,
+    meaning="Every run of an account",
+    writer="archive/jobs",
+    lifetime=_FOREVER,
+    fields={"member": "id of the run, scored by when it was queued in Unix seconds"},
+    parts={"account": rules.ACCOUNT},
+)
+OPEN_JOBS = Key(
+    "remuda:jobs:open:{account}",
+    SetName,
+    meaning="The jobs of an account that have not ended; their number is limited",
+    writer="archive/jobs",
+    lifetime=_EMPTY,
+    fields={"member": "ident"},
+    parts={"account": rules.ACCOUNT},
+)
+JOB_TAGS = Key(
+    "remuda:jobs:tags",
+    SetName,
+    meaning="The tags for which jobs wait or waited, so that no scan is needed",
+    writer="archive/jobs; a sweep adds those of other software and removes those of empty queues",
+    lifetime=_EMPTY,
+    fields={"member": "tag, see `pending:{tag}`"},
+)
+JOB_LINES = Key(
+    "remuda:job:lines:{ident}",
+    ChannelName,
+    meaning="New log entries of a job, as they are broadcasted",
+    writer="archive/logs",
+    lifetime=until("it is heard"),
+    fields={"value": "JSON list of entries"},
+    parts=_PARTS,
+)
+DRAINING_PIPELINES = Key(
+    "remuda:pipelines:draining",
+    SetName,
+    meaning="Pipelines that are to take no more jobs, and to leave after those they have",
+    writer="archive/pipelines; its sweep removes those that have left",
+    lifetime=_EMPTY,
+    fields={"member": "key of the pipeline"},
+)
+METRICS_ARCHIVE = Key(
+    "remuda:metrics:archive",
+    HashName,
+    meaning="What all jobs have done",
+    writer="archive/logs, archive/pipeline",
+    lifetime=_FOREVER,
+    fields={
+        "responses": "responses and failures that were logged",
+        "errors": "those of them with a status of 400 or more, or without a response",
+        "bytes": "bytes downloaded",
+        "deaths": "jobs whose pipeline died",
+    },
 )

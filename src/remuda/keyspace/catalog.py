@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
 
-from remuda.keyspace import archive, fleet, grid, metering, metrics, playwright, storage
+from remuda.keyspace import accounts, archive, fleet, grid, metering, metrics, playwright, storage
 from remuda.keyspace.key import Key
 
 _MODULES: Mapping[str, ModuleType] = {
@@ -17,6 +17,7 @@ _MODULES: Mapping[str, ModuleType] = {
     "playwright": playwright,
     "metering": metering,
     "archive": archive,
+    "accounts": accounts,
     "fleet": fleet,
 }
 

@@ -17,13 +17,15 @@ ROLE = Key(
         "startedAt": "RFC 3339, when it started",
         "beatAt": "RFC 3339, its last beat",
         "address": "`host:port` it listens at; empty when it does not listen",
+        "scheme": "what it speaks there: `http`, or `https` for TLS",
+        "process": "machine, pid and start of its process: a name that no other process ever has",
     },
     parts={"role": rules.ID},
 )
 ROLES = Key(
     "remuda:roles",
     ZSetName,
-    meaning="Every role that runs, so that nobody has to scan for them",
+    meaning="Every running role, so that no scan is needed",
     writer="fleet/role, which also trims the stale ones",
     lifetime=until("its last member leaves"),
     fields={"member": "role id, scored by its last beat in Unix seconds"},
@@ -39,8 +41,8 @@ SECRET = Key(
 LEASE = Key(
     "remuda:lease:{resource}",
     StringName,
-    meaning="Who owns the resource, for as long as the key lives",
-    writer="fleet/lease",
+    meaning="The owner of the resource, as long as the key lives",
+    writer="fleet/liveness",
     lifetime=expires(60, ends="renewed by its holder, deleted when given up"),
     fields={"value": "id of the owner"},
     parts={"resource": rules.TOPIC},
@@ -48,43 +50,94 @@ LEASE = Key(
 BELL = Key(
     "remuda:bell:{topic}",
     ChannelName,
-    meaning="Rung when what is waited for may have come; carries no truth, so a lost ring costs only time",
-    writer="whoever makes it come",
+    meaning="Rung when waiting processes should look again; carries no data, so a lost ring costs only time",
+    writer="the process that changes what is waited for",
     lifetime=until("it is heard"),
     parts={"topic": rules.TOPIC},
 )
-PRESENCE = Key(
-    "remuda:presence:{topic}",
-    ChannelName,
-    meaning="Listened to by one process for as long as it is connected; nothing is ever published",
-    writer="fleet/presence",
-    lifetime=until("its process is gone"),
-    fields={"message": "none"},
-    parts={"topic": rules.TOPIC},
+LINE_TURNS = Key(
+    "remuda:line:turns:{line}",
+    ZSetName,
+    meaning="The accounts that wait in a queue: the first of them is served next",
+    writer="fleet/line, and fleet/uses when an account gets a browser or gives one back",
+    lifetime=expires(60, ends="prolonged while a client waits; deleted with the last ticket"),
+    fields={
+        "member": "name of the account, scored by its turn: 10^12 for each browser that it has, and the "
+        "milliseconds from 2026 to when that last changed, or else to when it joined; no two are equal"
+    },
+    parts={"line": rules.TOPIC},
 )
 LINE_ORDER = Key(
-    "remuda:line:order:{line}",
+    "remuda:line:order:{account}:{line}",
     ZSetName,
-    meaning="Who waits in the line, in the order in which they came",
+    meaning="An account's part of a queue: its tickets in order of arrival",
     writer="fleet/line",
-    lifetime=expires(60, ends="prolonged while somebody waits; gone with the last who leaves"),
+    lifetime=expires(60, ends="prolonged while a client waits; deleted with the last ticket"),
     fields={"member": "ticket, scored by its arrival in Unix microseconds by Redis' clock"},
-    parts={"line": rules.TOPIC},
+    parts={"account": rules.ACCOUNT, "line": rules.TOPIC},
 )
 LINE_LEASES = Key(
     "remuda:line:leases:{line}",
     ZSetName,
     meaning="Until when each ticket of the line counts, unless the process that waits for it prolongs it",
     writer="fleet/line",
-    lifetime=expires(60, ends="prolonged while somebody waits; gone with the last who leaves"),
-    fields={"member": "ticket, scored by the end of its lease in Unix microseconds by Redis' clock"},
+    lifetime=expires(60, ends="prolonged while a client waits; deleted with the last ticket"),
+    fields={
+        "member": "account and ticket, with a bar between them, scored by the end of its lease in Unix "
+        "microseconds by Redis' clock"
+    },
     parts={"line": rules.TOPIC},
+)
+LINE_COUNTS = Key(
+    "remuda:line:counts:{line}",
+    HashName,
+    meaning="How many tickets of each account wait in the line: what a position is computed from",
+    writer="fleet/line",
+    lifetime=expires(60, ends="prolonged while a client waits; deleted with the last ticket"),
+    fields={"<account>": "how many"},
+    parts={"line": rules.TOPIC},
+)
+WAITS = Key(
+    "remuda:waits:{account}",
+    ZSetName,
+    meaning="The queues in which clients of an account wait: its turn in each changes with what it has",
+    writer="fleet/line",
+    lifetime=expires(60, ends="prolonged while a client of it waits in any queue"),
+    fields={"member": "name of the line, scored by the end of its last lease in Unix microseconds"},
+    parts={"account": rules.ACCOUNT},
 )
 LINES = Key(
     "remuda:lines",
     ZSetName,
-    meaning="Every line that somebody waits in, so that nobody has to scan for them",
-    writer="fleet/line, which also trims those that nobody stands in any more",
-    lifetime=expires(60, ends="prolonged while somebody waits anywhere"),
+    meaning="Every queue in which a client waits, so that no scan is needed",
+    writer="fleet/line, which also removes empty ones",
+    lifetime=expires(60, ends="prolonged while a client waits in any queue"),
     fields={"member": "name of the line, scored by the end of its last lease in Unix microseconds"},
+)
+USES = Key(
+    "remuda:uses:{account}",
+    ZSetName,
+    meaning="Sessions and connections of an account, from their request to their end",
+    writer="fleet/uses",
+    lifetime=expires(120, ends="prolonged while the account uses anything"),
+    fields={"member": "id of the session or connection, scored by the end of its lease in Unix milliseconds"},
+    parts={"account": rules.ACCOUNT},
+)
+HELD = Key(
+    "remuda:held:{account}",
+    ZSetName,
+    meaning="Those of an account's sessions and connections that have a browser; the fair queue counts them",
+    writer="fleet/uses",
+    lifetime=expires(120, ends="prolonged while the account uses anything"),
+    fields={"member": "id of the session or connection, scored by the end of its lease in Unix milliseconds"},
+    parts={"account": rules.ACCOUNT},
+)
+STARTS = Key(
+    "remuda:starts:{account}",
+    ZSetName,
+    meaning="The sessions and connections that an account has started in the last minute",
+    writer="fleet/uses",
+    lifetime=expires(60),
+    fields={"member": "id of the session or connection, scored by its start in Unix milliseconds"},
+    parts={"account": rules.ACCOUNT},
 )

@@ -6,7 +6,18 @@ is RFC 3339 in 000 and a number in 001) the later one, 000, is followed.
 
 from typing import Any
 
-from remuda.keyspace.key import HashName, Key, ListName, SetName, StreamName, StringName, expires, until
+from remuda.keyspace import rules
+from remuda.keyspace.key import (
+    ChannelName,
+    HashName,
+    Key,
+    ListName,
+    SetName,
+    StreamName,
+    StringName,
+    expires,
+    until,
+)
 
 _EMPTIED = until("its last member leaves")
 _SESSION_PURGED = until("ops/gc purges the session")
@@ -34,7 +45,7 @@ SESSIONS_ACTIVE = Key(
     "sessions.active",
     SetName,
     meaning="Sessions from their request to their end",
-    writer="grid/manager adds; whoever ends a session moves it to `sessions.terminated`",
+    writer="grid/manager adds; the process that ends a session moves it to `sessions.terminated`",
     lifetime=_EMPTIED,
     fields={"member": "session id"},
     source="000, 001",
@@ -43,10 +54,19 @@ SESSIONS_TERMINATED = Key(
     "sessions.terminated",
     SetName,
     meaning="Sessions that have ended and are kept for their history",
-    writer="whoever ends a session; ops/gc removes",
+    writer="the process that ends a session; ops/gc removes",
     lifetime=_EMPTIED,
     fields={"member": "session id"},
     source="000, 001",
+)
+SESSIONS_OF = Key(
+    "remuda:sessions:{account}",
+    SetName,
+    meaning="The sessions of an account, active or ended: it finds its few among the many of all accounts",
+    writer="grid/manager adds; ops/gc removes, and adds what is missing",
+    lifetime=_EMPTIED,
+    fields={"member": "session id"},
+    parts={"account": rules.ACCOUNT},
 )
 TIMEOUTS = Key(
     "timeouts",
@@ -119,7 +139,7 @@ SESSION_STATUS = Key(
     "session:{session}:status",
     HashName,
     meaning="When the session entered each state; the latest one present is the state it is in",
-    writer="grid/manager, grid/orchestrator; whoever ends the session",
+    writer="grid/manager, grid/orchestrator; the process that ends the session",
     lifetime=_SESSION_PURGED,
     fields={
         "queuedAt": "RFC 3339, when the request came in",
@@ -144,7 +164,7 @@ SESSION_CAPABILITIES = Key(
 SESSION_METADATA = Key(
     "session:{session}:metadata",
     HashName,
-    meaning="What the client calls the session; every further field is a label that it has given it",
+    meaning="Name and build of the session; every further field is a label of the client",
     writer="grid/manager, grid/node",
     lifetime=_SESSION_PURGED,
     fields={"name": "name of the session", "build": "build that the session belongs to"},
@@ -201,16 +221,39 @@ SESSION_DOWNSTREAM = Key(
 SESSION_REQUESTED_SHORT = Key(
     "remuda:session:{session}:requested.short",
     StringName,
-    meaning="What `requested` becomes once no node needs it; only there where it is too large to keep",
+    meaning="The short form of `requested`, for when no node needs the whole; only if that is too large",
     writer="grid/manager",
     lifetime=until("the session is alive or has ended"),
     fields={"value": 'JSON; each long string is `{"omitted": {"bytes": ..., "sha256": ...}}`'},
+)
+
+SESSION_ORIGIN = Key(
+    "remuda:session:{session}:origin",
+    HashName,
+    meaning="The origin of the session: its account and the URL that its client uses",
+    writer="grid/manager",
+    lifetime=_SESSION_PURGED,
+    fields={
+        "account": "the account that it is counted for",
+        "address": "address of the client",
+        "scheme": "`http` or `https`",
+        "host": "host and port of the front door",
+        "token": "name of the token that it was created with; empty when none was needed",
+    },
+)
+SESSION_SCHEME = Key(
+    "remuda:session:{session}:scheme",
+    StringName,
+    meaning="The session's node speaks TLS",
+    writer="grid/node, where there is a certificate",
+    lifetime=_SESSION_PURGED,
+    fields={"value": "`https`"},
 )
 REQUESTS_LARGE = Key(
     "remuda:requests.large",
     HashName,
     meaning="Sessions whose large capabilities wait in Redis for a node, so that there is a limit for all",
-    writer="grid/manager; whoever moves the session to alive or terminated removes it",
+    writer="grid/manager; the process that moves the session to alive or terminated removes it",
     lifetime=_EMPTIED,
     fields={"<session-id>": "bytes of its `requested`"},
 )
@@ -229,6 +272,8 @@ SESSION_KEYS: tuple[Key[Any], ...] = (
     SESSION_UPSTREAM,
     SESSION_DOWNSTREAM,
     SESSION_REQUESTED_SHORT,
+    SESSION_ORIGIN,
+    SESSION_SCHEME,
 )
 """Every key of one session: what a purge deletes."""
 
@@ -336,12 +381,12 @@ ORCHESTRATOR_NODES = Key(
     meaning="How to find each session's node again after a restart; noted before the node gets its session",
     writer="grid/orchestrator",
     lifetime=_EMPTIED,
-    fields={"<session-id>": "what its provisioner knows it by: of a process its pid and its start in ticks"},
+    fields={"<session-id>": "how its provisioner finds it: for a process, its pid and its start in ticks"},
 )
 ORCHESTRATOR_MACHINE = Key(
     "remuda:orchestrator:{orchestrator}:machine",
     HashName,
-    meaning="The machine that it runs on, as Selenium Grid tells of one in `osInfo`",
+    meaning="The machine that it runs on, as in `osInfo` of Selenium Grid",
     writer="grid/orchestrator",
     lifetime=_ORCHESTRATOR_PURGED,
     fields={
@@ -354,19 +399,19 @@ ORCHESTRATOR_MACHINE = Key(
 ORCHESTRATOR_DRAIN = Key(
     "remuda:orchestrator:{orchestrator}:drain",
     StringName,
-    meaning="That it gets no new sessions, though those it has go on; absent while it is in service",
+    meaning="It gets no new sessions, while its running sessions continue; absent while it is in service",
     writer="grid/draining",
     lifetime=until("it is put back in service, or leaves"),
-    fields={"value": "`asked` by an operator, or `leaving` by itself"},
+    fields={"value": "`asked` (by an operator) or `leaving` (it shuts down)"},
 )
 
 ORCHESTRATOR_OBSTACLE = Key(
     "remuda:orchestrator:{orchestrator}:obstacle",
     StringName,
-    meaning="That it can start no session just now, though it runs; absent while it can",
+    meaning="It runs but cannot start sessions now; absent while it can",
     writer="grid/orchestrator",
     lifetime=expires(15),
-    fields={"value": "why, in words, such as a disk without room"},
+    fields={"value": "the reason as text, such as a full disk"},
 )
 
 ORCHESTRATOR_KEYS: tuple[Key[Any], ...] = (
@@ -397,21 +442,38 @@ MANAGER = Key(
     fields={"host": "host of the manager", "port": "port of the manager"},
     source="001",
 )
+MANAGER_SCHEME = Key(
+    "remuda:manager:{manager}:scheme",
+    StringName,
+    meaning="The manager speaks TLS",
+    writer="grid/manager, where there is a certificate",
+    lifetime=until("its manager stops, or ops/gc finds its heartbeat gone"),
+    fields={"value": "`https`"},
+)
 MANAGERS_CREATING = Key(
     "remuda:managers",
     SetName,
     meaning="Managers that may be creating sessions, also while they drain",
-    writer="grid/manager adds; whoever has ended the sessions of one that is gone removes it",
+    writer="grid/manager adds; the process that has ended a gone manager's sessions removes it",
     lifetime=_EMPTIED,
     fields={"member": "manager id"},
 )
 MANAGER_SESSIONS = Key(
     "remuda:manager:{manager}:sessions",
     HashName,
-    meaning="Sessions that the manager is creating, so that they end with it should it be killed",
-    writer="grid/manager; whoever has ended the sessions of one that is gone",
+    meaning="Sessions that the manager is creating, so that they are ended if it is killed",
+    writer="grid/manager; the process that ends a gone manager's sessions",
     lifetime=_EMPTIED,
-    fields={"<session-id>": "the line that the session waits in for a slot"},
+    fields={"<session-id>": "the account whose session it is"},
+)
+PRESENCE = Key(
+    "remuda:presence:{topic}",
+    ChannelName,
+    meaning="Listened to by the manager for as long as it is connected; nothing is ever published",
+    writer="grid/manager",
+    lifetime=until("its manager is gone"),
+    fields={"message": "none"},
+    parts={"topic": rules.TOPIC},
 )
 MANAGER_HEARTBEAT = Key(
     "manager:{manager}:heartbeat",

@@ -90,11 +90,15 @@ class Lifetime:
 
     ends: str
     expires: float | None = None
+    lingers: float | None = None
+    """Seconds for which a key without expiry stays after that event; it has a TTL then. Infinite if the
+    config says how long."""
 
 
-def until(event: str) -> Lifetime:
-    """A lifetime without expiry: the key stays until the event, and has no TTL in Redis."""
-    return Lifetime(ends=event)
+def until(event: str, *, lingers: float | None = None) -> Lifetime:
+    """A lifetime without expiry: the key stays until the event, and has no TTL in Redis before it. It goes
+    then, or after the seconds for which it `lingers`."""
+    return Lifetime(ends=event, lingers=lingers)
 
 
 def expires(seconds: float, *, ends: str = "refreshed by its writer while it lives") -> Lifetime:
@@ -151,10 +155,12 @@ class Key(Generic[N]):
         )
 
     def template(self, *values: str) -> str:
-        """The pattern with its first placeholders filled in and `%s` for the last one: for Lua scripts that
-        derive names from ids."""
-        if len(self.placeholders) != len(values) + 1:
-            raise TypeError(f"{self.pattern} takes {len(self.placeholders) - 1} value(s) for a template")
+        """The pattern with its first placeholders filled in and `%s` for each of the others: for Lua scripts
+        that derive names from ids."""
+        if len(self.placeholders) <= len(values):
+            raise TypeError(
+                f"{self.pattern} takes fewer than {len(self.placeholders)} value(s) for a template"
+            )
         pattern = self.pattern.replace("%", "%%")
         for placeholder, rule, value in zip(self.placeholders, self._rules, values, strict=False):
             pattern = pattern.replace(
@@ -165,5 +171,5 @@ class Key(Generic[N]):
 
 def _admitted(value: str, rule: re.Pattern[str], placeholder: str, pattern: str) -> str:
     if not rule.fullmatch(value):
-        raise InvalidArgument(f"{value!r} is no valid {placeholder} in the key {pattern}")
+        raise InvalidArgument(f"{value!r} is not a valid {placeholder} in the key {pattern}")
     return value

@@ -35,8 +35,8 @@ LOG_CODES = (
     LogCode("node", "fail", "STIMEOUT", "session has been inactive too long"),
     LogCode("node", "fail", "TERM", "node terminates due to fault condition"),
     # Not in the document, which knows no code for what a client tells, or a session survives.
-    LogCode("node", "info", "EVENT", "the client told of its test"),
-    LogCode("node", "warn", "RFAILURE", "recording failed, the session goes on"),
+    LogCode("node", "info", "EVENT", "event reported by the client"),
+    LogCode("node", "warn", "RFAILURE", "recording failed, the session continues"),
     LogCode("orchestrator", "info", "SCHED", "node is being scheduled for startup"),
     # Not in the document, as RFAILURE.
     LogCode("orchestrator", "warn", "RESCHED", "node died before it had a browser, another is started"),

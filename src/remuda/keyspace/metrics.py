@@ -24,7 +24,7 @@ METRICS_HTTP_REQUESTS = Key(
 METRICS_HTTP_BYTES = Key(
     "metrics:http:net.bytes.total",
     HashName,
-    meaning="Bytes of the bodies that went through the front door",
+    meaning="Bytes of request and response bodies at the front door",
     writer="gateway",
     lifetime=_FOREVER,
     fields={"in": "bytes from clients", "out": "bytes to clients"},
@@ -34,7 +34,7 @@ METRICS_SESSIONS_TOTAL = Key(
     "metrics:sessions:total",
     HashName,
     meaning="Sessions that have entered each state",
-    writer="grid/manager, grid/orchestrator; whoever ends a session",
+    writer="grid/manager, grid/orchestrator; the process that ends a session",
     lifetime=_FOREVER,
     fields={
         "queued": "number of sessions requested",
@@ -48,7 +48,7 @@ METRICS_SESSIONS_DURATION = Key(
     "metrics:sessions:duration.seconds.total",
     HashName,
     meaning="Time that sessions have spent in each state, added when they leave it",
-    writer="grid/manager, grid/orchestrator; whoever ends a session",
+    writer="grid/manager, grid/orchestrator; the process that ends a session",
     lifetime=_FOREVER,
     fields={"queued": "seconds queued", "pending": "seconds pending", "alive": "seconds alive"},
     source="000, 001",
@@ -74,7 +74,7 @@ METRICS_STARTUP_SUM = Key(
 METRICS_STARTUP_BUCKETS = Key(
     "metrics:sessions:startup.histogram:buckets",
     HashName,
-    meaning="Those start-ups by how long they took, cumulative as Prometheus wants them",
+    meaning="Those start-ups by how long they took, cumulative, as in Prometheus",
     writer="grid/manager",
     lifetime=_FOREVER,
     fields={"<bucket>": "number of start-ups that took at most this many seconds; the last is `+Inf`"},
@@ -93,16 +93,16 @@ METRICS_SESSIONS_LOG = Key(
 METRICS_SLOTS_RECLAIMED = Key(
     "metrics:slots:reclaimed.total",
     HashName,
-    meaning="Slots that had to be taken back, by why they were lost",
+    meaning="Lost slots that were recovered, by the reason",
     writer="grid/orchestrator",
     lifetime=_FOREVER,
-    fields={"dead": "slots whose session had died", "orphaned": "slots that nobody held"},
+    fields={"dead": "slots whose session had died", "orphaned": "slots that no session held"},
     source="000, 001",
 )
 METRICS_STORAGE_TOTAL = Key(
     "metrics:storage:disk.bytes.total",
     HashName,
-    meaning="How much each storage may hold",
+    meaning="Size limit of each storage",
     writer="storage",
     lifetime=_FOREVER,
     fields={"<storage-id>": "bytes"},
@@ -111,7 +111,7 @@ METRICS_STORAGE_TOTAL = Key(
 METRICS_STORAGE_USED = Key(
     "metrics:storage:disk.bytes.used",
     HashName,
-    meaning="How much each storage holds",
+    meaning="Bytes used in each storage",
     writer="storage",
     lifetime=_FOREVER,
     fields={"<storage-id>": "bytes"},

@@ -1,5 +1,6 @@
 """The catalog as a reader wants it: Markdown for docs/reference/keys.md, plain lines for `remuda keys`."""
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -32,7 +33,7 @@ def render_lines(room: str | None = None, pattern: str | None = None) -> list[st
     A key fits a piece of its pattern as well as a live name of it; asked for so, it also shows its fields.
     """
     if room is not None and room not in CATALOG:
-        raise InvalidArgument(f"there is no room {room!r}; the rooms are {', '.join(CATALOG)}")
+        raise InvalidArgument(f"There is no room {room!r}; the rooms are {', '.join(CATALOG)}")
     chosen = {
         name: [key for key in keys if pattern is None or _fits(key, pattern)]
         for name, keys in CATALOG.items()
@@ -110,7 +111,13 @@ def _log_code_section() -> str:
 
 def _lifetime(lifetime: Lifetime) -> str:
     if lifetime.expires is None:
-        return f"until {lifetime.ends}"
+        match lifetime.lingers:
+            case None:
+                return f"until {lifetime.ends}"
+            case math.inf:
+                return f"until {lifetime.ends}, then for as long as configured"
+            case seconds:
+                return f"until {lifetime.ends}, then for {seconds:g} s"
     return f"expires after {lifetime.expires:g} s; {lifetime.ends}"
 
 

@@ -34,7 +34,7 @@ WORKER = Key(
 WORKER_COMMAND = Key(
     "worker:cmd:{browser}:{worker}",
     StringName,
-    meaning="What the worker is told to do; it looks at each beat, and is called over a channel of this name",
+    meaning="A command for the worker, read at each beat and when a channel of the same name is rung",
     writer="playwright/leases, playwright/reaper",
     lifetime=expires(60, ends="deleted by the worker that obeys it"),
     fields={"value": "`shutdown`: drain, then exit"},
@@ -53,20 +53,20 @@ ACTIVE_CONNECTIONS = Key(
 LIFETIME_CONNECTIONS = Key(
     "cluster:lifetime_connections",
     HashName,
-    meaning="Connections that each worker has ever served; at the limit it is told to shut down",
+    meaning="All connections that each worker has served; at the limit it gets a shutdown command",
     writer="playwright/selector, playwright/leases, playwright/registry; playwright/reaper removes",
     lifetime=until("its last worker leaves"),
-    fields={"<browser>:<worker>": "number of connections; only one that never came about is taken off again"},
+    fields={"<browser>:<worker>": "number of connections; a connection that failed is subtracted again"},
     source="003",
 )
 
 PLAYWRIGHT_WORKERS = Key(
     "remuda:playwright:workers:{browser}",
     ZSetName,
-    meaning="Every worker of the browser, so that nobody has to scan for them",
+    meaning="Every worker of the browser, so that no scan is needed",
     writer="playwright/registry, playwright/reaper",
     lifetime=until("its last worker leaves or is reaped"),
-    fields={"member": "worker id, scored by the Unix second until which it is believed to be alive"},
+    fields={"member": "worker id, scored by the Unix second until which it counts as alive"},
     parts=_BY_BROWSER,
 )
 PLAYWRIGHT_VERSIONS = Key(
@@ -75,7 +75,7 @@ PLAYWRIGHT_VERSIONS = Key(
     meaning="The Playwright version of each worker",
     writer="playwright/registry, playwright/reaper",
     lifetime=until("its last worker leaves or is reaped"),
-    fields={"<worker>": "`major.minor`, or `any` when the worker does not tell"},
+    fields={"<worker>": "`major.minor`, or `any` if the worker does not report it"},
     parts=_BY_BROWSER,
 )
 PLAYWRIGHT_OFFERS = Key(
@@ -90,7 +90,7 @@ PLAYWRIGHT_OFFERS = Key(
 PLAYWRIGHT_STARTERS = Key(
     "remuda:playwright:starters:{browser}",
     ZSetName,
-    meaning="Who would start a worker of the browser, or is about to: clients wait though there is none yet",
+    meaning="Processes that can start a worker of the browser: clients wait although no worker runs yet",
     writer="playwright/demand",
     lifetime=expires(120, ends="prolonged while a starter lives"),
     fields={
@@ -125,10 +125,19 @@ PLAYWRIGHT_FAILURES = Key(
     fields={"<worker>": "number of failures since it last served a client"},
     parts=_BY_BROWSER,
 )
+PLAYWRIGHT_OBSTACLES = Key(
+    "remuda:playwright:obstacles:{browser}",
+    HashName,
+    meaning="Why workers take no connections for now: a full disk, for instance",
+    writer="playwright/registry; playwright/reaper removes",
+    lifetime=until("the last one is over, or its worker has left"),
+    fields={"<worker>": "the reason, as text"},
+    parts=_BY_BROWSER,
+)
 PLAYWRIGHT_LEASES = Key(
     "remuda:playwright:leases:{browser}",
     ZSetName,
-    meaning="Every open connection; one that its gateway does not renew is over",
+    meaning="Every open connection; a lease that its gateway does not renew ends",
     writer="playwright/selector, playwright/leases, playwright/registry",
     lifetime=until("its last connection ends"),
     fields={"member": "`<worker>/<connection>`, scored by the Unix second at which the lease ends"},
@@ -143,10 +152,27 @@ PLAYWRIGHT_CONNECTIONS = Key(
     fields={"member": "connection id, scored by the Unix second at which it began"},
     parts=_PARTS,
 )
+PLAYWRIGHT_ORIGINS = Key(
+    "remuda:playwright:origins:{browser}",
+    HashName,
+    meaning="The origin of each open connection: its account and the URL that its client uses",
+    writer="playwright/selector, playwright/leases",
+    lifetime=until("its last connection ends"),
+    fields={"<connection>": "JSON with account, address, scheme and host"},
+    parts=_BY_BROWSER,
+)
+PLAYWRIGHT_REVOKED = Key(
+    "remuda:playwright:revoked",
+    HashName,
+    meaning="Tokens and accounts whose connections are to end: gateways close those that began before",
+    writer="playwright/revoked",
+    lifetime=expires(600, ends="prolonged with each further one"),
+    fields={"<account>/<token>": "Unix second; an account that was deleted has no token behind the slash"},
+)
 PLAYWRIGHT_LEAVING = Key(
     "remuda:playwright:leaving:{browser}",
     ZSetName,
-    meaning="Workers that were told to shut down, or drain",
+    meaning="Workers that got a shutdown command or are draining",
     writer="playwright/leases, playwright/registry, playwright/reaper",
     lifetime=until("the last one has left"),
     fields={"member": "worker id, scored by the Unix second until which it counts as leaving"},
@@ -157,7 +183,7 @@ PLAYWRIGHT_VACANT = Key(
     ZSetName,
     meaning="Workers that have left or are about to, and were not replaced yet",
     writer="playwright/registry, playwright/leases, playwright/reaper",
-    lifetime=until("new workers have come, or were waited for in vain"),
+    lifetime=until("new workers have started, or the wait for them has timed out"),
     fields={"member": "worker id, scored by the Unix second until which a new worker is waited for"},
     parts=_BY_BROWSER,
 )
@@ -168,13 +194,13 @@ PLAYWRIGHT_TOTALS = Key(
     writer="every script of playwright/",
     lifetime=until("the herd's data are deleted"),
     fields={
-        "picks": "connections that were given a worker",
+        "picks": "connections for which a worker was selected",
         "failed": "workers that did not answer a gateway",
-        "healed": "leases that ran out",
-        "corrected": "connections that a foreign proxy counted and neither a lease nor a socket stood for",
-        "adopted": "connections that Redis had lost and their gateways told it of again",
+        "healed": "expired leases",
+        "corrected": "wrong counts of a foreign proxy: connections with neither a lease nor a socket",
+        "adopted": "connections that Redis had lost and their gateways registered again",
         "restarts": "shutdown commands at the lifetime limit",
-        "reaped": "workers that died without a word",
+        "reaped": "dead workers that were removed",
     },
     parts=_BY_BROWSER,
 )

@@ -8,3 +8,6 @@ ID = r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}"
 
 TOPIC = r"[A-Za-z0-9:._-]{1,200}"
 """A path of ids. Colons are welcome, so it may only stand at the end of a pattern."""
+
+ACCOUNT = r"[a-z0-9][a-z0-9._-]{0,62}"
+"""The name of an account, which an operator chose."""

@@ -1,4 +1,4 @@
-"""The keys of storage/: news of files, on its way from whoever wrote them to the index that lists them.
+"""The keys of storage/: news of files, on its way from their writers to the index that lists them.
 
 Where a storage listens is in its role record (`remuda:role:{role}`): the id of its role is its own.
 """
@@ -13,9 +13,12 @@ STORAGE_METADATA_PENDING = Key(
     "storage:{storage}:metadata.pending",
     ListName,
     meaning="Files written or changed that the storage's own index does not know yet",
-    writer="whoever writes an artifact adds, storage takes",
+    writer="writers of artifacts (storage/writer) add, storage takes",
     lifetime=_EMPTIED,
-    fields={"member": "JSON `{path, size, last_modified, last_access}`, times as RFC 3339"},
+    fields={
+        "member": "JSON `{path, size, last_modified, last_access}`, times as RFC 3339; the path is"
+        " `<session id>/<name>`, or `<kind>_<id>/<name>` for an owner of another kind"
+    },
     source="000",
     parts={"storage": rules.ID},
 )
@@ -48,9 +51,21 @@ STORAGE_REFUSED_TOTAL = Key(
 STORAGE_UNWANTED = Key(
     "remuda:storage:{storage}:unwanted",
     SetName,
-    meaning="Sessions whose artifacts somebody asked to delete",
-    writer="whoever asks (storage/removal) adds, storage removes",
+    meaning="Owners whose artifacts are to be deleted",
+    writer="`ask_deletion` of storage/cleanup adds, storage removes",
     lifetime=until(f"its last member leaves, {_GONE}"),
-    fields={"member": "session id"},
+    fields={"member": "session id, or `<kind>_<id>` for an owner of another kind"},
+    parts={"storage": rules.ID},
+)
+STORAGE_METERED = Key(
+    "remuda:storage:{storage}:metered",
+    HashName,
+    meaning="What is counted of each owner's artifacts on the meter of its account",
+    writer="storage/meter",
+    lifetime=until(f"its last owner has no artifacts any more, {_GONE}"),
+    fields={
+        "<owner>": "JSON `{account, total, next, event}`: bytes and artifacts that are counted, those that "
+        "are being counted, and the id of the events for that"
+    },
     parts={"storage": rules.ID},
 )

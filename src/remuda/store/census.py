@@ -49,6 +49,8 @@ def _judge(name: str, type_: str, ttl_ms: int) -> str | None:
     if type_ != key.kind.redis_type:
         return f"it is a {type_}, declared as {key.kind.redis_type}"
     limit = key.lifetime.expires
+    if limit is None and ttl_ms != -1 and key.lifetime.lingers is not None:
+        limit = key.lifetime.lingers
     if limit is None and ttl_ms != -1:
         return f"it expires in {ttl_ms} ms, declared to stay until {key.lifetime.ends}"
     if limit is not None and ttl_ms == -1:

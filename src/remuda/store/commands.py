@@ -156,6 +156,10 @@ class Commands(ABC):
         """Entries after an id, oldest first, as Redis gives them: see `stream_entries`."""
         return self.send("XRANGE", key, f"({after}" if after else "-", "+", "COUNT", limit)
 
+    def xrevrange(self, key: StreamName, *, before: str = "", limit: int = 1000) -> Awaitable[list[Any]]:
+        """Entries before an id, newest first, as Redis gives them."""
+        return self.send("XREVRANGE", key, f"({before}" if before else "+", "-", "COUNT", limit)
+
     # Channels
 
     def publish(self, channel: ChannelName, message: Value = "") -> Awaitable[int]:

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from remuda.base.errors import StoreUnavailable
+from remuda.store.sentinel import ask, find_master
 from remuda.store.url import StoreUrl
-from remuda.store.wire import CommandRefused, Wire, pack
+from remuda.store.wire import CommandRefused, Wire
 
 LOOK_EVERY = 0.05
 
@@ -26,29 +27,10 @@ async def _open(url: StoreUrl, make_wire: Callable[[], Wire]) -> Wire:
     loop = asyncio.get_running_loop()
     if url.path:
         return (await loop.create_unix_connection(make_wire, url.path))[1]
-    host, port = await _find_master(url) if url.service else url.hosts[0]
-    return (await loop.create_connection(make_wire, host, port, ssl=url.tls))[1]
-
-
-async def _find_master(url: StoreUrl) -> tuple[str, int]:
-    # Only here, since redis-py is large and most fleets have no Sentinel.
-    import redis.asyncio.retry
-    import redis.asyncio.sentinel
-    import redis.backoff
-    import redis.exceptions
-
-    # No retries: rather than knock at a dead Sentinel again, ask the next.
-    retry = redis.asyncio.retry.Retry(redis.backoff.NoBackoff(), 0)
-    options: Any = {"socket_timeout": 1.0, "socket_connect_timeout": 1.0, "retry": retry}
-    sentinel: Any = redis.asyncio.sentinel.Sentinel(url.hosts, sentinel_kwargs=options)  # type: ignore[no-untyped-call]
-    try:
-        host, port = await sentinel.discover_master(url.service)
-        return host, port
-    except redis.exceptions.RedisError as error:
-        raise OSError(f"no Sentinel names the master of {url.service!r}: {error}") from error
-    finally:
-        for client in sentinel.sentinels:
-            await client.aclose()
+    host, port = await find_master(url) if url.service else url.hosts[0]
+    wire: Wire = (await loop.create_connection(make_wire, host, port, ssl=url.tls))[1]
+    wire.server = (host, port)
+    return wire
 
 
 async def _greet(wire: Wire, url: StoreUrl, *, name: str) -> None:
@@ -59,15 +41,19 @@ async def _greet(wire: Wire, url: StoreUrl, *, name: str) -> None:
         hello += ["SETNAME", name]
     commands = [hello, ["SELECT", url.db]] if url.db else [hello]
     # All at once, to come and go only once.
-    replies = [_ask(wire, command) for command in commands]
-    ping = _ask(wire, ["PING"])
+    replies = [ask(wire, *command) for command in commands]
+    ping = ask(wire, "PING")
     try:
         greeting, *_, is_loading = await asyncio.gather(*replies, _is_loading(ping))
+        if url.service and greeting.get("role") != "master":  # Sentinels need a moment to agree on a new one.
+            raise StoreUnavailable(
+                f"Sentinel reports it as the master of {url.service!r}, but it is a replica"
+            )
         if greeting.get("mode") == "cluster":  # A script's keys would lie on several machines.
-            raise StoreUnavailable("it is a Redis Cluster; take one Redis, or one behind Sentinel")
+            raise StoreUnavailable("it is a Redis Cluster; use a single Redis, or one behind Sentinel")
         while is_loading:
             await asyncio.sleep(LOOK_EVERY)
-            is_loading = await _is_loading(_ask(wire, ["PING"]))
+            is_loading = await _is_loading(ask(wire, "PING"))
     except BaseException:
         wire.abort()
         raise
@@ -81,9 +67,3 @@ async def _is_loading(ping: asyncio.Future[Any]) -> bool:
         # With whatever else it refuses a PING, such as a full disk, there is still much that it does.
         return "LOADING" in error.message
     return False
-
-
-def _ask(wire: Wire, command: list[Any]) -> asyncio.Future[Any]:
-    reply: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-    wire.send(pack(*command), (reply,))
-    return reply

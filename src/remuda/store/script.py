@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from remuda.base.errors import Broken
-from remuda.keyspace.key import Key
+from remuda.keyspace.key import Key, Name, until
 
 _ENTRY = re.compile(r"^-- (KEYS|ARGV)\[(\d+)(\.\.)?\] ([^\s,]+)")
 _USE = re.compile(r"\b(KEYS|ARGV)\[(\d+)\]")
@@ -51,6 +51,11 @@ class Script:
             least = len(declared) - is_open
             if len(given) < least or (len(given) > least and not is_open):
                 raise Broken(f"{self.name} takes {len(declared)} {what}, got {len(given)}")
+
+
+def any_key(name: str) -> Key[Name]:
+    """Stands for whatever key a script is given; the script's header calls it `{name}`."""
+    return Key(f"{{{name}}}", Name, meaning="any key", writer="", lifetime=until("its owner says so"))
 
 
 def load_script(

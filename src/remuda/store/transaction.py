@@ -6,21 +6,17 @@ from typing import TYPE_CHECKING, Any
 
 import hiredis
 
-from remuda.keyspace.key import ChannelName, Key, Name, until
+from remuda.keyspace.key import ChannelName, Name
 from remuda.store.commands import Commands, Value
-from remuda.store.script import load_script
+from remuda.store.script import any_key, load_script
 from remuda.store.wire import Reply, translate
 
 if TYPE_CHECKING:
     from remuda.store.store import Store
 
 
-def _any_key(name: str) -> Key[Name]:
-    return Key(f"{{{name}}}", Name, meaning="any key", writer="", lifetime=until("its owner says so"))
-
-
 _PROVIDED = load_script(
-    __file__, "provided.lua", keys=[_any_key("provided"), _any_key("touched")], args=["commands"]
+    __file__, "provided.lua", keys=[any_key("provided"), any_key("touched")], args=["commands"]
 )
 
 
@@ -58,7 +54,7 @@ class Transaction(Commands):
 
 
 class ProvidedTransaction(Commands):
-    """In a script, which looks whether the key is there: nobody can remove it between the look and the deed.
+    """In a script, which checks that the key exists: it cannot be removed between the check and the change.
 
     Not with WATCH: the connection is shared, and another's EXEC would end the watch.
     """

@@ -4,6 +4,9 @@ redis://[user:password@]host[:6379][/db]
 rediss://...                                  the same over TLS; ?ca=FILE&cert=FILE&key=FILE&verify=no
 unix:///path/to/socket[?db=N]
 redis+sentinel://[user:password@]host:26379,host2:26379/service[/db]     rediss+sentinel for TLS
+
+User, password and TLS are those of the master. Sentinels have their own options:
+?sentinel_username=NAME&sentinel_password=WORD and, with rediss+sentinel, sentinel_tls=yes.
 """
 
 import os
@@ -20,6 +23,7 @@ from remuda.base.reach import hold_directory, is_open_to_all
 
 _SCHEMES = ("redis", "rediss", "unix", "redis+sentinel", "rediss+sentinel")
 _TLS_OPTIONS = frozenset({"ca", "cert", "key", "verify"})
+_SENTINEL_OPTIONS = frozenset({"sentinel_username", "sentinel_password"})
 
 
 @dataclass(frozen=True)
@@ -36,6 +40,9 @@ class StoreUrl:
     username: str = ""
     password: str = field(default="", repr=False)
     tls: ssl.SSLContext | None = None
+    sentinel_username: str = ""
+    sentinel_password: str = field(default="", repr=False)
+    sentinel_tls: ssl.SSLContext | None = None
 
     def __str__(self) -> str:
         return redact(self.text)
@@ -47,44 +54,58 @@ def parse_url(text: str) -> StoreUrl:
         return _parse(text)
     except (ValueError, OSError) as error:
         # Not redact(): in a URL that is wrong, the password can be anywhere before an @.
-        hidden = re.sub(r"://.*@", "://***@", text)
-        raise Misconfigured(f"{hidden!r} is no Redis URL: {error}") from None
+        hidden = redact(re.sub(r"://.*@", "://***@", text))
+        raise Misconfigured(f"{hidden!r} is not a valid Redis URL: {error}") from None
 
 
 def _parse(text: str) -> StoreUrl:
     parts = urlsplit(text)
     if parts.scheme not in _SCHEMES:
-        raise ValueError(f"it starts with none of {', '.join(scheme + '://' for scheme in _SCHEMES)}")
+        raise ValueError(f"it must start with one of {', '.join(scheme + '://' for scheme in _SCHEMES)}")
     credentials, _, hosts = parts.netloc.rpartition("@")
     username, _, password = credentials.partition(":")
     common: Any = {"text": text, "username": unquote(username), "password": unquote(password)}
     if parts.scheme == "unix":
         if hosts or not parts.path.strip("/") or not parts.path.startswith("/"):
-            raise ValueError("it names no absolute path, as in unix:///run/redis.sock")
+            raise ValueError("it has no absolute path, as in unix:///run/redis.sock")
         query = _options(parts.query, known=frozenset({"db"}))
         return StoreUrl(**common, path=unquote(parts.path), db=_database([query.get("db", "0")]))
     has_tls = parts.scheme.startswith("rediss")
-    query = _options(parts.query, known=_TLS_OPTIONS if has_tls else frozenset())
+    has_sentinels = parts.scheme.endswith("+sentinel")
+    known = _TLS_OPTIONS if has_tls else frozenset()
+    if has_sentinels:
+        known |= _SENTINEL_OPTIONS | ({"sentinel_tls"} if has_tls else set())
+    query = _options(parts.query, known=known)
     common["tls"] = _tls_context(query) if has_tls else None
     segments = [segment for segment in parts.path.split("/") if segment]
-    if not parts.scheme.endswith("+sentinel"):
+    if not has_sentinels:
         return StoreUrl(**common, hosts=_hosts(hosts, 6379)[:1], db=_database(segments))
     if not segments:
-        raise ValueError("it names no service after the Sentinels, as in .../mymaster")
-    return StoreUrl(**common, hosts=_hosts(hosts, 26379), service=segments[0], db=_database(segments[1:]))
+        raise ValueError("it has no service name after the Sentinels, as in .../mymaster")
+    if (wants_tls := query.get("sentinel_tls", "no")) not in ("yes", "no"):
+        raise ValueError("its sentinel_tls must be yes or no")
+    return StoreUrl(
+        **common,
+        hosts=_hosts(hosts, 26379),
+        service=segments[0],
+        db=_database(segments[1:]),
+        sentinel_username=query.get("sentinel_username", ""),
+        sentinel_password=query.get("sentinel_password", ""),
+        sentinel_tls=common["tls"] if wants_tls == "yes" else None,
+    )
 
 
 def _options(query: str, *, known: frozenset[str]) -> dict[str, str]:
     options = {name: values[-1] for name, values in parse_qs(query, keep_blank_values=True).items()}
     if not options.keys() <= known:
-        raise ValueError(f"of options, this kind of URL knows {', '.join(sorted(known)) or 'none'}")
+        raise ValueError(f"this kind of URL accepts these options: {', '.join(sorted(known)) or 'none'}")
     return options
 
 
 def _database(segments: list[str]) -> int:
     number = "/".join(segments) or "0"
     if not number.isdecimal():
-        raise ValueError("its database is no number")
+        raise ValueError("its database is not a number")
     return int(number)
 
 
@@ -95,7 +116,7 @@ def _hosts(text: str, default_port: int) -> tuple[tuple[str, int], ...]:
         try:
             pairs.append((host.hostname or "127.0.0.1", host.port or default_port))
         except ValueError:  # Says the port, which in a URL that is wrong can be half of a password.
-            raise ValueError("its port is no number up to 65535") from None
+            raise ValueError("its port is not a number up to 65535") from None
     return tuple(pairs)
 
 

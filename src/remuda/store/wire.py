@@ -22,8 +22,10 @@ Reply = asyncio.Future[Any]
 
 # What Redis says when the command is right but now is not the time.
 _PASSING = {"LOADING", "READONLY", "MASTERDOWN", "MISCONF", "BUSY", "NOREPLICAS", "TRYAGAIN"}
-_WORDS = {"MISCONF": "it cannot write to its disk; make room there, and it goes on by itself. "}
+_WORDS = {"MISCONF": "it cannot write to its disk; free some space there, and it continues by itself. "}
 _CONFIRMATIONS = ("subscribe", "unsubscribe")
+# What a server says that is not, or not enough of, a master now. It has done nothing of what it refuses so.
+_MOVED = {"READONLY", "NOREPLICAS"}
 
 
 def pack(*args: str | bytes | int | float) -> bytes:
@@ -31,10 +33,25 @@ def pack(*args: str | bytes | int | float) -> bytes:
     try:
         packed: bytes = hiredis.pack_command(args)  # type: ignore[arg-type]  # its stub asks for one argument
     except UnicodeEncodeError:
-        # Text that was read from Redis and is no UTF-8 becomes the bytes that it was read from.
+        # Text that was read from Redis and is not UTF-8 becomes the bytes that it was read from.
         raw = (arg.encode(errors="surrogateescape") if isinstance(arg, str) else arg for arg in args)
         packed = hiredis.pack_command(tuple(raw))  # type: ignore[arg-type]
     return packed
+
+
+class Batch:
+    """Commands that leave in one write: a single one, or a whole transaction."""
+
+    __slots__ = ("deadline", "packed", "refusal", "replies")
+
+    def __init__(self, packed: bytes, replies: Sequence[Reply | None], deadline: float = 0.0) -> None:
+        self.packed = packed
+        self.replies = replies
+        """One for each command, in order; one that is None is read and dropped."""
+        self.deadline = deadline
+        """Until when it may wait, by the loop's time; 0 as long as it does not."""
+        self.refusal: RemudaError | None = None
+        """Why it waits for a better master, if it does."""
 
 
 class CommandRefused(Broken):
@@ -46,7 +63,7 @@ def translate(error: hiredis.ReplyError) -> RemudaError:
     text = str(error)
     code = text.partition(" ")[0]
     if code == "OOM":
-        return StoreFull(f"Redis is full and refuses work: {text}")
+        return StoreFull(f"Redis is full: {text}")
     if code in _PASSING:
         return StoreUnavailable(f"Redis refuses work: {_WORDS.get(code, '')}{text}")
     return CommandRefused(text)
@@ -58,8 +75,8 @@ def fail(reply: Reply | None, error: RemudaError) -> None:
         return
     reply.set_exception(error)
     if isinstance(error, StoreUnavailable):
-        # Who has several commands under way stops at the first that fails. Python would complain that nobody
-        # looked at the others, which failed for the same reason.
+        # A caller with several commands under way stops at the first that fails. Python would complain that
+        # the exceptions of the others, which have the same cause, were never retrieved.
         reply.exception()
 
 
@@ -74,17 +91,26 @@ class Wire(asyncio.Protocol):
     def __init__(
         self,
         *,
-        on_push: Callable[[list[Any]], None],
-        on_lost: Callable[["Wire"], None],
-        on_drained: Callable[[], None],
+        on_push: Callable[[list[Any]], None] = lambda message: None,
+        on_lost: Callable[["Wire"], None] = lambda wire: None,
+        on_drained: Callable[[], None] = lambda: None,
+        on_refused: Callable[["Wire", Batch, str, RemudaError], bool] = lambda *_: False,
     ) -> None:
+        """`on_refused` is asked whether a batch that this server is not the right one for, by the code of its
+        error, is tried again later; if not, it fails with the error."""
         self._loop = asyncio.get_running_loop()
         self._on_push = on_push
         self._on_lost = on_lost
         self._on_drained = on_drained
+        self._on_refused = on_refused
+        self.server = ("", 0)
+        """Where it leads to, as Sentinel named it; nowhere for a unix socket."""
+        self._is_retired = False
         self._reader = hiredis.Reader(encoding="utf-8", errors="surrogateescape")
         self._outbox: list[bytes] = []
-        self._pending: deque[Reply | None] = deque()
+        self._pending: deque[Batch] = deque()
+        self._answered = 0
+        """How many replies of the first batch have come."""
         self._transport: asyncio.WriteTransport | None = None
         self._refusal: hiredis.ReplyError | None = None
         """Why Redis refused a command of a transaction: EXEC itself only says that it did."""
@@ -97,27 +123,34 @@ class Wire(asyncio.Protocol):
         self._transport = cast(asyncio.WriteTransport, transport)
 
     @property
+    def own_host(self) -> str:
+        """The address of this end; empty for a unix socket."""
+        name = None if self._transport is None else self._transport.get_extra_info("sockname")
+        return str(name[0]) if isinstance(name, tuple) else ""
+
+    @property
     def is_closed(self) -> bool:
         return self._transport is None
 
-    def send(self, packed: bytes, replies: Sequence[Reply | None]) -> None:
-        """Sends one or more commands at the end of this tick; a reply of None is read and dropped."""
+    def send(self, batch: Batch) -> None:
+        """Sends a batch at the end of this tick."""
         if not self._pending:
             self._answered_at = self._loop.time()
-        self._pending.extend(replies)
+        self._pending.append(batch)
         if self._transport is None:
             self._fail_pending()
             return
         if not self._outbox:
             self._loop.call_soon(self._flush)
-        self._outbox.append(packed)
+        self._outbox.append(batch.packed)
 
-    def post(self, packed: bytes) -> None:
-        """Sends SUBSCRIBE or UNSUBSCRIBE, which nobody waits for."""
+    def post(self, packed: bytes, *, channels: int = 1) -> None:
+        """Sends SUBSCRIBE or UNSUBSCRIBE, without waiting for the reply."""
         # A push confirms it, but an error refuses it, and both stand in line with the replies of all others.
         confirmed = self._loop.create_future()
         confirmed.add_done_callback(_log_refusal)
-        self.send(packed, (confirmed,))
+        # One for each channel: each has a confirmation of its own.
+        self.send(Batch(packed, (confirmed, *[None] * (channels - 1))))
 
     def _flush(self) -> None:
         if self._transport is not None and self._outbox:
@@ -138,24 +171,30 @@ class Wire(asyncio.Protocol):
 
     def _settle(self, message: Any) -> None:
         if not self._pending:
-            self.abort()  # An answer that nobody asked for: from here on, replies would go to the wrong ones.
+            self.abort()  # A reply without a command: from here on, replies would go to the wrong callers.
             return
-        reply = self._pending.popleft()
+        batch = self._pending[0]
+        reply = batch.replies[self._answered]
+        self._answered += 1
+        if self._answered == len(batch.replies):
+            self._pending.popleft()
+            self._answered = 0
         if isinstance(message, hiredis.ReplyError):
-            self._settle_error(message, reply)
+            self._settle_error(message, reply, batch)
         elif reply is not None and not reply.done():
             reply.set_result(message)
+        if self._is_retired and not self._pending:
+            self.abort()
 
-    def _settle_error(self, error: hiredis.ReplyError, reply: Reply | None) -> None:
-        code = str(error).partition(" ")[0]
-        if code == "READONLY":
-            self.abort()  # A fail-over made this server a replica: look for the master again.
+    def _settle_error(self, error: hiredis.ReplyError, reply: Reply | None, batch: Batch) -> None:
         if reply is None:
             self._refusal = error
             return
-        if code == "EXECABORT" and self._refusal is not None:
+        if str(error).startswith("EXECABORT") and self._refusal is not None:
             error, self._refusal = self._refusal, None
-        fail(reply, translate(error))
+        code, ours = str(error).partition(" ")[0], translate(error)
+        if code not in _MOVED or not self._on_refused(self, batch, code, ours):
+            fail(reply, ours)
 
     def is_stuck(self, timeout: float) -> bool:
         """Whether commands have waited this long without any answer coming in."""
@@ -174,11 +213,20 @@ class Wire(asyncio.Protocol):
         self._on_lost(self)
 
     def _fail_pending(self) -> None:
+        lost = "The connection to Redis was lost; the command may or may not have been executed"
+        answered, self._answered = self._answered, 0
         while self._pending:
-            fail(
-                self._pending.popleft(),
-                StoreUnavailable("Redis went away; this may or may not have been done"),
-            )
+            for reply in self._pending.popleft().replies[answered:]:
+                fail(reply, StoreUnavailable(lost))
+            answered = 0
+
+    def retire(self, timeout: float) -> None:
+        """Closes once all replies have come, or after this time: it is sent nothing more."""
+        self._is_retired = True
+        if self._pending:
+            self._loop.call_later(timeout, self.abort)
+        else:
+            self.abort()
 
     def abort(self) -> None:
         """Gives the connection up; everything pending fails."""

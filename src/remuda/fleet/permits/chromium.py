@@ -262,7 +262,7 @@ DROPPED_SWITCHES = words(
 """Common in tutorials, harmless to leave out, and the herd's own: it decides about the sandbox, hands out the
 way to DevTools, and gives neither pages nor DevTools more than they have by themselves."""
 OWNED_SWITCHES = frozenset(("remote-debugging-address", "remote-debugging-io-pipes"))
-"""What nobody can allow: DevTools would be open to others, or closed to the herd."""
+"""What even an operator cannot allow: DevTools would be open to others, or closed to the herd."""
 EXCLUDABLE_SWITCHES = words(
     """
     allow-pre-commit-input disable-background-networking disable-blink-features

@@ -46,7 +46,7 @@ VALUES: Mapping[str, Form] = {
 DROPPED_ARGS = frozenset(("marionette", *SWITCHES, *DROPPED_SWITCHES)) - FLAGS - VALUES.keys()
 """Among them what is meant for a Chromium: clients give both the same list, and Firefox ignores it."""
 OWNED_ARGS = words("app createprofile marionette-port p profile profilemanager remote-debugging-port")
-"""What nobody can allow: the driver would not find its browser."""
+"""What even an operator cannot allow: the driver would not find its browser."""
 
 _LOCALE = form(r"[A-Za-z0-9_.@-]{1,40}(:[A-Za-z0-9_.@-]{1,40})*", "a locale such as de_DE.UTF-8")
 VARIABLES: Mapping[str, Form] = {

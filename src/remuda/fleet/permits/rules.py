@@ -10,7 +10,7 @@ from remuda.base.errors import InvalidArgument
 
 MAX_ARGS = 1000
 MAX_PREFERENCES = 2000
-"""Of one object: each is looked at while others wait."""
+"""With all that are nested: each is looked at while others wait."""
 MAX_LENGTH = 16_384
 """Characters of one argument or value. Linux takes 128 KiB, and then the whole start fails."""
 _SHOWN = 200
@@ -112,7 +112,7 @@ def misshapen(what: str, name: str, wanted: str) -> InvalidArgument:
 
 def owned(what: str) -> InvalidArgument:
     """The refusal of what no operator can allow, since the herd would not work with it."""
-    return InvalidArgument(f"{what} belongs to this machine; leave it out")
+    return InvalidArgument(f"{what} is controlled by this machine; leave it out")
 
 
 def read_args(given: Any, where: str) -> list[str]:
@@ -198,9 +198,8 @@ def sift_preferences(
         raise InvalidArgument(f"'prefs' in {where} must be an object")
     if prefix.count(".") > _MAX_DEPTH:
         raise InvalidArgument(f"'prefs' in {where} is nested too deeply at {shown(prefix)}")
-    if len(prefs) > MAX_PREFERENCES:
-        what = shown(prefix.rstrip(".") or "prefs")
-        raise InvalidArgument(f"{what} in {where} has {len(prefs)} names; it may have {MAX_PREFERENCES}")
+    if not prefix and (count := _count_names(prefs)) > MAX_PREFERENCES:
+        raise InvalidArgument(f"'prefs' in {where} has {count} names; it may have {MAX_PREFERENCES}")
     kept: dict[str, Any] = {}
     dropped: list[str] = []
     for key, value in prefs.items():
@@ -214,3 +213,12 @@ def sift_preferences(
             rules.check(name, value, allowed, where)
             kept[key] = value
     return kept, dropped
+
+
+def _count_names(prefs: dict[str, Any]) -> int:
+    count, objects = 0, [prefs]
+    while objects:
+        each = objects.pop()
+        count += len(each)
+        objects += [value for value in each.values() if isinstance(value, dict)]
+    return count

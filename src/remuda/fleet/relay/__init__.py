@@ -10,9 +10,8 @@ descriptor is left.
 
 from remuda.fleet.relay.address import Address
 from remuda.fleet.relay.answering import CLIENT_LEFT
-from remuda.fleet.relay.ask import ask
 from remuda.fleet.relay.errors import BodyTooLarge, HeadTooLarge, MalformedRequest, RequestTimeout
-from remuda.fleet.relay.head import CREDENTIAL_HEADER, Request
+from remuda.fleet.relay.head import CREDENTIAL_HEADER, Request, Shown
 from remuda.fleet.relay.plan import (
     Answer,
     Caller,
@@ -25,6 +24,8 @@ from remuda.fleet.relay.plan import (
     Plan,
     RenderError,
     Router,
+    Stream,
+    TlsFor,
     TunnelLimits,
     Unobserved,
 )
@@ -51,7 +52,9 @@ __all__ = [
     "Request",
     "RequestTimeout",
     "Router",
+    "Shown",
+    "Stream",
+    "TlsFor",
     "TunnelLimits",
     "Unobserved",
-    "ask",
 ]

@@ -10,6 +10,8 @@ class Address(NamedTuple):
 
     host: str
     port: int
+    is_tls: bool = False
+    """Whether TLS is spoken there."""
 
     def __str__(self) -> str:
         return host_port(self.host, self.port)

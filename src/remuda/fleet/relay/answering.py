@@ -6,14 +6,15 @@ Whatever it is, it is told of exactly once, and nothing of the request is left b
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from contextlib import aclosing
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from remuda.base.errors import Broken, RemudaError, UpstreamUnavailable
+from remuda.base.errors import Broken, Lost, RemudaError, UpstreamUnavailable
 from remuda.fleet.relay.body import Body
 from remuda.fleet.relay.head import UNTIL_CLOSE, Request, Response
-from remuda.fleet.relay.plan import Answer, Caller, TunnelLimits
-from remuda.fleet.relay.rewrite import homeward, render
+from remuda.fleet.relay.plan import Answer, Caller, Stream, TunnelLimits
+from remuda.fleet.relay.rewrite import has_body, homeward, render
 from remuda.fleet.relay.tunnel import Tunnel
 from remuda.fleet.relay.upstream import Upstream
 
@@ -26,7 +27,7 @@ CLIENT_LEFT = 499
 
 
 class Answering:
-    """A request's way back to its client. Whoever answers it, and how, is not decided here."""
+    """A request's way back to its client. What answers it, and how, is not decided here."""
 
     # Defaults on the class instead of slots: most requests change few of them, and setting all of them
     # for each would take 0.4 µs.
@@ -42,6 +43,9 @@ class Answering:
     _is_over = False
     # Memory that was taken for its body, to be given back at its end.
     _room = 0
+    # What an answer is made of piece by piece, to be closed at its end, and whether the client takes more.
+    stream: Stream | None = None
+    _flow: asyncio.Event | None = None
 
     def __init__(self, client: "Client", request: Request, bytes_in: int) -> None:
         self.request = request
@@ -97,7 +101,7 @@ class Answering:
     # The end.
 
     def leave(self) -> None:
-        """The client is gone, and nobody waits for the answer."""
+        """The client is gone, and does not wait for the answer."""
         if not self._is_over:
             self._stop()
             self._tell(CLIENT_LEFT)
@@ -123,14 +127,53 @@ class Answering:
     def answer(self, answer: Answer) -> None:
         """Answer from here."""
         keep_alive = self._can_keep_alive()
+        stream = answer.stream
+        if stream is not None:
+            self.stream = stream
+            if stream.length is None and self.request.head.is_http_10:
+                keep_alive = False  # Only the end of the connection tells it where the body ends.
         self.respond_more(render(answer, self.request, keep_alive=keep_alive))
         self._stop()
+        if stream is not None and has_body(answer, self.request):
+            # From here on it is too late for another status.
+            self._status, self._keep_alive = answer.status, keep_alive
+            self._spawn(self._pour(stream))
+            return
         self._tell(answer.status)
         self._client.release(keep_alive=keep_alive)
 
+    async def _pour(self, stream: Stream) -> None:
+        is_chunked = stream.length is None and not self.request.head.is_http_10
+        size = 0
+        self._flow = asyncio.Event()
+        self.hold_answer(hold=self._client.is_paused)
+        async with aclosing(stream.pieces) as pieces:
+            async for piece in pieces:
+                size += len(piece)
+                if stream.length is not None and size > stream.length:
+                    break
+                if piece:
+                    self.respond_more(b"%x\r\n%b\r\n" % (len(piece), piece) if is_chunked else piece)
+                await self._flow.wait()
+        if stream.length is not None and size != stream.length:
+            raise Lost(
+                f"The body of {self.request.target[:80]} does not have the length that its head declares"
+            )
+        if is_chunked:
+            self.respond_more(b"0\r\n\r\n")
+        self._tell(self._status)
+        self._client.release(keep_alive=self._keep_alive and not self._relay.is_draining)
+
+    def hold_answer(self, *, hold: bool) -> None:
+        """The client takes no more for now, or again."""
+        if self.upstream is not None:
+            self.upstream.hold(hold=hold)
+        elif self._flow is not None:
+            self._flow.clear() if hold else self._flow.set()
+
     def _can_keep_alive(self) -> bool:
-        # With a body still to come the client may or may not send it (RFC 9110 10.1.1); nobody could tell
-        # its bytes from the next request.
+        # With a body still to come the client may or may not send it (RFC 9110 10.1.1); its bytes
+        # could not be told from the next request.
         return self.request.head.keep_alive and self.body is None and not self._relay.is_draining
 
     def _stop(self) -> None:
@@ -151,6 +194,9 @@ class Answering:
             self._give_room_back()
         self._relay.observer.request_finished(self.request, status, self._bytes_in, self._bytes_out)
         self.end_call()
+        stream, self.stream = self.stream, None
+        if stream is not None:
+            stream.close()
 
     def end_call(self) -> None:
         """Tell who had a WebSocket opened, if anybody, that it is over."""

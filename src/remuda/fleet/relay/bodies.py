@@ -17,7 +17,7 @@ class Bodies:
         self.held = 0
 
     def take(self, size: int, *, own: int = 0) -> bool:
-        """Take room for a body if there is any and nobody waits for it; `own` is what it has already."""
+        """Take room for a body if there is any and no other waits for it; `own` is what it has already."""
         if not self._fits(size, own) or (self._in_line and size > SMALL):
             return False
         self.held += size

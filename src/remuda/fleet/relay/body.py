@@ -12,8 +12,8 @@ MAX_LINE = 4 * 1024
 MAX_TRAILERS = 16 * 1024
 
 _TOKEN = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
-# RFC 9112 7.1.1, without the white space and escapes that it allows and nobody sends: what two servers read
-# differently in an extension is how they come to see two different chunks.
+# RFC 9112 7.1.1, without the white space and escapes that it allows but clients do not send: what two servers
+# read differently in an extension is how they come to see two different chunks.
 _EXTENSION = rb";%b(?:=(?:%b|\"[\t !#-\[\]-~]*\"))?" % (_TOKEN, _TOKEN)
 # RFC 9112 7.1. 15 digits cannot overflow anybody's 64 bits.
 _size_line = re.compile(rb"([0-9a-fA-F]{1,15})(?:%b)*\r\n" % _EXTENSION).fullmatch
@@ -102,7 +102,7 @@ class Chunked:
 
     def _gap(self, line: bytes) -> None:
         if line != b"\r\n":
-            raise MalformedBody("A chunk is longer than it says.")
+            raise MalformedBody("A chunk is longer than its size.")
         self._expect = self._size
 
     def _trailer(self, line: bytes) -> None:

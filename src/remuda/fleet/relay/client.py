@@ -5,7 +5,7 @@ import socket
 import struct
 from typing import TYPE_CHECKING, cast
 
-from remuda.base.errors import InternalPort, RemudaError
+from remuda.base.errors import Draining, InternalPort, RemudaError
 from remuda.fleet.relay.body import body_of
 from remuda.fleet.relay.errors import HeadTooLarge, MalformedRequest, RequestTimeout
 from remuda.fleet.relay.exchange import HIGH_WATER, Exchange
@@ -29,10 +29,10 @@ class Client(asyncio.Protocol):
         "_is_challenged",
         "_is_held",
         "_is_leaving",
-        "_is_paused",
         "_peer",
         "exchange",
         "expires",
+        "is_paused",
         "relay",
         "transport",
     )
@@ -48,7 +48,8 @@ class Client(asyncio.Protocol):
         self._buffer = b""
         self._is_challenged = False
         self._is_held = False
-        self._is_paused = False
+        # Whether more was written than the client has taken.
+        self.is_paused = False
         self._is_leaving = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -58,12 +59,12 @@ class Client(asyncio.Protocol):
         self.expires = self.relay.deadline()
         descriptor = probe_when_silent(transport)
         if descriptor >= self.relay.crowded_at:
-            self.relay.turn_away(self.transport, descriptor, self._peer)
+            self.relay.turn_away(self.transport, descriptor)
         else:
             self.relay.connections.add(self)
 
     def data_received(self, data: bytes) -> None:
-        if self.exchange is not None or self._is_paused or self._is_leaving or self._is_challenged:
+        if self.exchange is not None or self.is_paused or self._is_leaving or self._is_challenged:
             self._receive_ahead(data)
             return
         if self._buffer:
@@ -149,7 +150,7 @@ class Client(asyncio.Protocol):
         asyncio.get_running_loop().call_soon(self._read_on)
 
     def _read_on(self) -> None:
-        is_free = self.exchange is None and not (self._is_paused or self._is_leaving or self._is_challenged)
+        is_free = self.exchange is None and not (self.is_paused or self._is_leaving or self._is_challenged)
         if self._buffer and is_free:
             data, self._buffer = self._buffer, b""
             self.data_received(data)
@@ -203,7 +204,7 @@ class Client(asyncio.Protocol):
         self._hold(
             hold=len(self._buffer) > HIGH_WATER
             or self._is_challenged
-            or (self._is_paused and exchange is None)
+            or (self.is_paused and exchange is None)
             or (exchange is not None and exchange.is_congested())
         )
 
@@ -219,21 +220,19 @@ class Client(asyncio.Protocol):
             self.expires = self.relay.deadline()
 
     def pause_writing(self) -> None:
-        self._is_paused = True
-        upstream = self.exchange.upstream if self.exchange is not None else None
-        if upstream is not None:
-            upstream.hold(hold=True)
+        self.is_paused = True
+        if self.exchange is not None:
+            self.exchange.hold_answer(hold=True)
 
     def resume_writing(self) -> None:
-        self._is_paused = False
-        upstream = self.exchange.upstream if self.exchange is not None else None
-        if upstream is not None:
-            upstream.hold(hold=False)
+        self.is_paused = False
+        if self.exchange is not None:
+            self.exchange.hold_answer(hold=False)
         self._read_on()
 
     def eof_received(self) -> None:
         # Half a close is taken for a whole one while an answer is due: the two look the same from here,
-        # and a manager must learn at once that nobody waits for its browser.
+        # and a manager must learn at once that its client has left.
         self._leave()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -250,6 +249,12 @@ class Client(asyncio.Protocol):
         """Whether it neither waits for an answer nor has begun to ask."""
         return self.exchange is None and not self._buffer
 
+    @property
+    def is_new(self) -> bool:
+        """Whether it came not long ago, so that its first request may be on its way."""
+        # One that has asked before has more time until its next request.
+        return self.expires <= self.relay.deadline()
+
     def expire(self) -> None:
         """Time is up for whatever it was waiting for."""
         if self._is_leaving or self.transport.is_closing():
@@ -262,6 +267,11 @@ class Client(asyncio.Protocol):
             self._refuse(RequestTimeout(), len(self._buffer))
         else:
             self.close()
+
+    def dismiss(self) -> None:
+        """Tell a client that waits for an answer that it will get none here."""
+        if self.exchange is not None:
+            self.exchange.fail(Draining())
 
     def close(self) -> None:
         """Close once what was written has gone out."""

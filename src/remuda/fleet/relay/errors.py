@@ -24,6 +24,10 @@ class UnsupportedWebSocket(MalformedRequest):
         }
 
 
+class TlsRequired(MalformedRequest):
+    """This port speaks HTTPS only: begin the URL with https:// or wss://."""
+
+
 class HeadTooLarge(Refused):
     """The request line and headers are larger than this server takes."""
 

@@ -9,10 +9,11 @@ from remuda.fleet.relay.bodies import SMALL
 from remuda.fleet.relay.body import Counted, MalformedBody, unchunk
 from remuda.fleet.relay.errors import BodyTooLarge, MalformedRequest
 from remuda.fleet.relay.handshake import Handshake
-from remuda.fleet.relay.head import CHUNKED
-from remuda.fleet.relay.plan import Answer, Dial, Forward, Handle, Plan
+from remuda.fleet.relay.head import CHUNKED, Response
+from remuda.fleet.relay.plan import Answer, Dial, Forward, Handle, Plan, Vet
 from remuda.fleet.relay.rewrite import CONTINUE, onward, unchunked
 from remuda.fleet.relay.upstream import Upstream
+from remuda.fleet.relay.vetting import Vetting
 
 # What may wait in memory on its way; beyond it the sender is not read.
 HIGH_WATER = 64 * 1024
@@ -20,6 +21,8 @@ HIGH_WATER = 64 * 1024
 SMALL_BODY = 64 * 1024
 # By so much the room for a chunked body grows.
 STEP = 1 << 20
+# A router that always knows one more must not keep a client for ever.
+MOST_REFUSALS = 20
 NO_ROOM = "The bodies of other requests take all memory that is set aside for them (body_megabytes)."
 # RFC 9110 9.2.2: sent twice they do what they do once.
 _REPEATABLE = frozenset(("GET", "HEAD", "OPTIONS", "PUT", "DELETE", "TRACE"))
@@ -37,6 +40,8 @@ class Exchange(Answering):
     _is_collecting = False
     _is_unchunked = False
     _is_in_line = False
+    # Upstreams that could not be reached.
+    _refusals = 0
 
     # The way in: from the client to a plan.
 
@@ -101,6 +106,7 @@ class Exchange(Answering):
         if self.body is None:
             self._body_came()
         elif isinstance(plan, Answer):
+            self.stream = plan.stream
             # Answering now would leave the rest of the body to be read, or the connection to be closed.
             if self._is_body_big() or self.request.head.expects:
                 self.answer(plan)
@@ -164,7 +170,7 @@ class Exchange(Answering):
                 self._forward(plan)
 
     def _take_room(self, size: int) -> bool:
-        """Whether there is room for what has come. Of chunks nobody knows how many follow, so more is taken
+        """Whether there is room for what has come. How many chunks follow is not known, so more is taken
         than is needed; what is small and here already is only counted."""
         if self.body is None and not self._room and size <= SMALL:
             self._relay.bodies.hold(size)
@@ -220,13 +226,22 @@ class Exchange(Answering):
     async def _connect(self, plan: Forward) -> None:
         try:
             upstream = await self._relay.pool.connect(plan.address)
-        except UpstreamUnavailable:
-            if self.request.refused is not None:
+        except UpstreamUnavailable as error:
+            self._refusals += 1
+            if plan.address == self.request.refused or self._refusals == MOST_REFUSALS:
                 raise
-            # Nothing was sent yet, so the router may send the request elsewhere.
+            # Nothing was sent yet, so the router may send the request elsewhere. As often as it knows one:
+            # several processes that were killed may have left their addresses.
             self.request.refused = plan.address
-            again = self._relay.router(self.request)
-            self._follow(again if isinstance(again, Plan) else await again)
+            try:
+                again = self._relay.router(self.request)
+                other = again if isinstance(again, Plan) else await again
+            except UpstreamUnavailable as missing:
+                # The reason that the last one gave: there may be many that run and cannot be reached.
+                raise UpstreamUnavailable(
+                    f"{missing.message}. The last one tried: {error.message}"
+                ) from error
+            self._follow(other)
             return
         self._send(upstream)
 
@@ -237,7 +252,8 @@ class Exchange(Answering):
 
     def _send(self, upstream: Upstream) -> None:
         self.upstream = upstream
-        upstream.owner = self
+        vet = self._plan.vet if isinstance(self._plan, Forward) else None
+        upstream.owner = Vetting(self, vet) if vet is not None else self
         if not self.request.head.length:
             upstream.transport.write(self._head)
             return
@@ -247,6 +263,16 @@ class Exchange(Answering):
         if not self._is_whole:
             self._waiting = b""
             self._client.settle()
+
+    def vet(self, response: Response, body: bytes, look: Vet) -> None:
+        """Pass a whole answer on once it has been looked at."""
+        self.upstream = None
+        self._spawn(self._vet(response, body, look))
+
+    async def _vet(self, response: Response, body: bytes, look: Vet) -> None:
+        await look(body)
+        self.respond(response, body)
+        self.responded()
 
     # When the upstream does not do its part.
 
@@ -272,7 +298,7 @@ class Exchange(Answering):
         return is_pooled and self._is_whole and self.request.method in _REPEATABLE
 
     async def _explain(self, plan: Forward, reason: str) -> None:
-        """Ask the router again, which may know why nobody answered: a session that has ended, say.
+        """Ask the router again, which may know why there was no answer: a session that has ended, say.
 
         Only for what it raises: the request was sent once and must not be sent again.
         """

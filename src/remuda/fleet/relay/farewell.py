@@ -1,4 +1,4 @@
-"""The last words to WebSockets that this side ends: a close frame, so that nobody takes it for a broken line.
+"""The end of WebSockets that this side ends: a close frame, so that clients do not take it for a broken line.
 
 Nothing is parsed in a tunnel, so where frames end is not known. But a sender writes a frame in one go: a
 tunnel that is at rest, with nothing on the way to the client, is between two. Any other is cut off without a

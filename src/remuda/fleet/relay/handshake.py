@@ -63,14 +63,14 @@ class Handshake:
         # hears of that in the next, hangs up.
         if self._outcome.done():
             return
-        self._take()
+        self._take(response.status)
         self._exchange.upgraded(response, rest)
 
     def respond(self, response: Response, body: bytes) -> None:
         if self._outcome.done():
             return
         if self._plan.caller.is_answer(response.status):
-            self._take()
+            self._take(response.status)
             self._exchange.respond(response, body)
         elif response.status == self._plan.quoted:
             self._quote = bytearray(body[:MAX_QUOTE])
@@ -103,11 +103,11 @@ class Handshake:
             self._settle(reason)
 
     def upstream_congested(self) -> None:
-        """Nothing follows the head, so there is nobody to slow down."""
+        """Nothing follows the head, so nothing has to slow down."""
 
-    def _take(self) -> None:
+    def _take(self, status: int) -> None:
         self._is_taken = True
-        self._plan.caller.taken()
+        self._plan.caller.taken(status)
         self._exchange.upstream = self._upstream
         self._settle(None)
 

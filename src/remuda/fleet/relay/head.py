@@ -5,13 +5,20 @@ it takes two Hosts, no Host, HTTP/0.9 and 2.0, RTSP, several spaces around the t
 `Transfer-Encoding: gzip, chunked`; and it forgets `Connection: close` once the message is complete. Those are
 settled here.
 
+What a client shows of who it is (a token, a ticket, a cookie) is taken off here, before anything else sees
+the head. Neither the target nor the lines that go on have it, so no log, error or upstream can.
+
 A client sends the same lines again and again, and so does a server within a second, so what is known about
 them is remembered by their bytes: that takes 0.2 µs where parsing takes 6.
 """
 
+import base64
+import binascii
 import re
+from contextlib import suppress
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
+from urllib.parse import unquote
 
 import httptools
 import msgspec
@@ -51,8 +58,32 @@ _CONNECTION = frozenset((b"connection", b"keep-alive", b"proxy-connection", b"te
 CREDENTIAL_HEADER = "X-Remuda-Secret"
 _CREDENTIAL = CREDENTIAL_HEADER.lower().encode()
 _HOP_BY_HOP = _CONNECTION | {_CREDENTIAL}
+# What a client says of itself, or a proxy of its client. It ends at each hop too: the next one gets what this
+# one has found out, in headers of its plan.
+_personal = re.compile(
+    rb"\r\n(authorization|proxy-authorization|cookie|forwarded|x-real-ip|x-forwarded-[^:\r]*|x-remuda-[^:\r]*):"
+).findall
+LOGIN_COOKIE = "remuda_login"
+# Over TLS. Browsers let no other host of the same domain set a cookie of this name (RFC 6265bis 4.1.3.2), so
+# a client cannot be made to work in another's account.
+SECURE_LOGIN_COOKIE = f"__Host-{LOGIN_COOKIE}"
+TOKEN_QUERY = "token"
+TICKET_QUERY = "ticket"
+_SHOWN = frozenset((TOKEN_QUERY, TICKET_QUERY))
 # Naming one of these must not make it disappear: the next parser would frame the message differently.
 _KEPT = frozenset((b"content-length", b"transfer-encoding", b"host"))
+
+
+class Shown(NamedTuple):
+    """What a client shows of who it is; empty what it does not show."""
+
+    token: str = ""
+    """Of the Authorization header, or else of the query."""
+    ticket: str = ""
+    cookie: str = ""
+
+
+NOTHING_SHOWN = Shown()
 
 
 class Fields:
@@ -60,7 +91,9 @@ class Fields:
 
     __slots__ = ("_values", "block", "connection", "credential", "length", "lower", "onward")
 
-    def __init__(self, block: bytes, *, length: int, error: type[Exception]) -> None:
+    def __init__(
+        self, block: bytes, *, length: int, error: type[Exception], is_request: bool = False
+    ) -> None:
         self.block = block
         # Names are looked up in here: llhttp let no space or fold through, so `\r\nname:` is exact.
         self.lower = block.lower()
@@ -71,6 +104,11 @@ class Fields:
         self.connection = {token.strip(b" \t") for token in named.lower().split(b",")} if named else set()
         # The lines that go on to the next hop.
         drop = (self.connection | _HOP_BY_HOP) - _KEPT - {b""}
+        if is_request:
+            drop.update(_personal(self.lower))
+            # A page that was opened with its token in the URL sends that along.
+            if take_off_shown((self.find(b"referer") or b"").decode("latin-1"))[1]:
+                drop.add(b"referer")
         self.onward = without(block, drop) if any(b"\r\n%b:" % name in self.lower for name in drop) else block
 
     def find(self, name: bytes) -> bytes | None:
@@ -106,12 +144,12 @@ class Fields:
         if coding is not None:
             # RFC 9112 6.1: both lengths are an attack or a bug; anything but chunked cannot be framed.
             if count is not None or coding.lower() != b"chunked":
-                raise error("The Transfer-Encoding is not just chunked, or comes with a Content-Length.")
+                raise error("The Transfer-Encoding is not chunked, or there is a Content-Length too.")
             return CHUNKED
         if count is None:
             return default
         if not count.isdigit() or len(count) > 18:
-            raise error("The Content-Length is not one number.")
+            raise error("The Content-Length is not a single number.")
         return int(count)
 
 
@@ -129,6 +167,7 @@ class Head:
         "memo",
         "method",
         "onward",
+        "shown",
         "target",
     )
 
@@ -137,10 +176,11 @@ class Head:
         if match is None:
             raise MalformedRequest("The request line is not METHOD /path HTTP/1.1.")
         method, target, minor = match.groups()
-        self.line = line
+        self.target, given = take_off_shown(target.decode()) if b"?" in target else (target.decode(), {})
+        self.line = b"%b %b HTTP/1.%b" % (method, self.target.encode(), minor) if given else line
         self.fields = fields
         self.method = method.decode()
-        self.target = target.decode()
+        self.shown = _read_shown(fields, given)
         self.is_http_10 = minor == b"0"
         self.length = fields.length
         # RFC 9110 10.1.1: whether the body comes after a 100 Continue. A client of HTTP/1.0 knows none.
@@ -154,7 +194,7 @@ class Head:
         # For routers, each under its own key: what they found out about every request with this head.
         self.memo: dict[object, Any] = {}
         # The head for an upstream that needs nothing changed.
-        self.onward = line + fields.onward
+        self.onward = self.line + fields.onward
 
 
 class Request(msgspec.Struct):
@@ -224,6 +264,52 @@ def _check_handshake(head: Head) -> None:
         raise UnsupportedWebSocket
 
 
+def take_off_shown(target: str) -> tuple[str, dict[str, str]]:
+    """The URL or target without what its query shows of its sender, and that by its name.
+
+    Of several values the first one counts, and none of them stays. A URL in the query of another, as
+    `/json/new` takes it, is safe from this if it is encoded.
+    """
+    path, mark, query = target.partition("?")
+    kept, shown = [], dict[str, str]()
+    for piece in query.split("&"):
+        name, _, value = piece.partition("=")
+        if unquote(name) in _SHOWN:
+            shown.setdefault(unquote(name), unquote(value))
+        else:
+            kept.append(piece)
+    if not shown:
+        return target, shown
+    return path + (mark + "&".join(kept) if kept else ""), shown
+
+
+def _read_shown(fields: Fields, query: dict[str, str]) -> Shown:
+    authorization, cookies = fields.find(b"authorization"), fields.find(b"cookie")
+    if authorization is None and cookies is None and not query:
+        return NOTHING_SHOWN
+    token = _read_authorization(authorization) if authorization else ""
+    found = dict[bytes, bytes]()
+    for pair in re.split(rb"[;,]", cookies or b""):
+        name, _, value = pair.strip().partition(b"=")
+        found.setdefault(name, value)
+    logins = (found.get(name.encode()) for name in (SECURE_LOGIN_COOKIE, LOGIN_COOKIE))
+    cookie = next(filter(None, logins), b"").strip(b'"').decode("latin-1")
+    return Shown(token or query.get(TOKEN_QUERY, ""), query.get(TICKET_QUERY, ""), cookie)
+
+
+def _read_authorization(value: bytes) -> str:
+    """The token in an Authorization header (RFC 6750 2.1, RFC 7617 2); empty for schemes without one."""
+    scheme, _, rest = value.partition(b" ")
+    given = rest.strip()
+    if scheme.lower() == b"basic":
+        # Any user: the token says who it is. What is not base64 is refused as a wrong token.
+        with suppress(binascii.Error):
+            given = base64.b64decode(given, validate=True).partition(b":")[2]
+    elif scheme.lower() != b"bearer":
+        return ""
+    return given.decode("latin-1")
+
+
 def _read_fields(block: bytes) -> Fields:
     try:
         httptools.HttpRequestParser(None).feed_data(b"POST / HTTP/1.1" + block)
@@ -231,10 +317,10 @@ def _read_fields(block: bytes) -> Fields:
         pass
     except httptools.HttpParserError as error:
         raise MalformedRequest(f"The request head is malformed: {error}.") from error
-    fields = Fields(block, length=0, error=MalformedRequest)
+    fields = Fields(block, length=0, error=MalformedRequest, is_request=True)
     # Two Hosts come joined by a comma, which none may hold.
     if not _host((fields.find(b"host") or b"").lower()):
-        raise MalformedRequest("The request has more than one Host header, or one that names no host.")
+        raise MalformedRequest("The request has more than one Host header, or an invalid one.")
     return fields
 
 

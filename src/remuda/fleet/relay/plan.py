@@ -4,7 +4,8 @@ Plans are Structs, not frozen dataclasses: a router makes one per request, and a
 times as long to make (1.1 µs against 0.18).
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+import ssl
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from typing import NamedTuple, Protocol
 
 from msgspec import Struct
@@ -14,17 +15,22 @@ from remuda.fleet.relay.address import Address
 from remuda.fleet.relay.head import Request
 
 Header = tuple[str, str]
+Vet = Callable[[bytes], Awaitable[None]]
+"""Looks at an answer; cancelled when the client leaves."""
+TlsFor = Callable[[Address], ssl.SSLContext | None]
+"""How to connect to an address: with TLS, or without if None. UpstreamUnavailable if that is not allowed."""
 
 
 class Forward(Struct, frozen=True):
     """Relay the request to `address`.
 
     `target` replaces path and query, `host` the Host header. Each of `headers` is set: whatever the
-    client sent under that name is removed, so that nobody can forge an X-Forwarded-For.
+    client sent under that name is removed, so that a client cannot forge an X-Forwarded-For.
 
     `unchunk` is for an upstream that knows neither chunks nor `Expect`, as ChromeDriver: a chunked body of at
     most so many bytes on the wire is collected and goes on with its length, and the relay says 100 itself.
     `credential` is the header line that a guarded relay asks for; it is for processes of the herd only.
+    `vet` is given the body of a 200 before the client is; what it raises is the answer instead.
     """
 
     address: Address
@@ -33,15 +39,30 @@ class Forward(Struct, frozen=True):
     host: str | None = None
     unchunk: int | None = None
     credential: bytes = b""
+    vet: "Vet | None" = None
+
+
+class Stream(Struct, frozen=True):
+    """A body that is made while it is sent, as fast as its client takes it.
+
+    Where its length is not known it goes out in chunks. A piece that cannot be made, or a sum that is not
+    the length, breaks the connection off: nothing else could tell the client. `close` is called exactly
+    once, when the last piece was sent, or as soon as no more are wanted.
+    """
+
+    pieces: AsyncGenerator[bytes, None]
+    length: int | None = None
+    close: Callable[[], None] = lambda: None
 
 
 class Answer(Struct, frozen=True):
-    """Answer here, without an upstream."""
+    """Answer here, without an upstream: with `body`, or with `stream` in its place."""
 
     status: int
     body: bytes = b""
     content_type: str = "application/json; charset=utf-8"
     headers: Sequence[Header] = ()
+    stream: Stream | None = None
 
 
 class Handle(Struct, frozen=True):
@@ -55,13 +76,13 @@ class Handle(Struct, frozen=True):
 
 
 class Caller(Protocol):
-    """Who wants a WebSocket for its client, and knows whom else to ask."""
+    """What wants a WebSocket for its client, and knows where else to ask."""
 
     def is_answer(self, status: int) -> bool:
         """Whether this status is meant for the client; any other but 101 is a refusal."""
 
-    def taken(self) -> None:
-        """The client has its answer from the upstream that was dialled last."""
+    def taken(self, status: int) -> None:
+        """The client has its answer, with this status, from the upstream that was dialled last."""
 
     async def refused(self, reason: str) -> "Dial | Answer":
         """What to do instead; cancelled when the client leaves."""
@@ -70,11 +91,18 @@ class Caller(Protocol):
         """It is over: the client left, was answered, or its tunnel has closed. Told exactly once."""
 
 
+def no_cause() -> str:
+    """For WebSockets that only their own sides end."""
+    return ""
+
+
 class TunnelLimits(NamedTuple):
-    """How long a WebSocket may last, and for how long its client may be silent: seconds, 0 for ever."""
+    """How long a WebSocket may last, and for how long its client may be silent: seconds, 0 for ever. It also
+    ends as soon as there is a `cause`, in ASCII, which is asked for about once a second."""
 
     lifetime: float = 0.0
     idle: float = 0.0
+    cause: Callable[[], str] = no_cause
 
 
 class Dial(Struct, frozen=True):
@@ -89,7 +117,7 @@ class Dial(Struct, frozen=True):
     timeout: float
     limits: TunnelLimits = TunnelLimits()
     quoted: int = 0
-    """A status whose refusal is told word by word, in case nobody takes the WebSocket."""
+    """A status whose refusal is told word by word, if no upstream takes the WebSocket."""
     on_quote: Callable[[Answer], None] | None = None
     """Is given such a refusal, before the caller is asked what to do instead."""
 

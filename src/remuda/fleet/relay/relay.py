@@ -2,21 +2,26 @@
 
 import asyncio
 import logging
+import ssl
+from collections.abc import Callable
 from typing import Protocol
 
 from remuda.base import descriptors
-from remuda.base.errors import RemudaError
+from remuda.base.errors import Overloaded, RemudaError
 from remuda.fleet.relay.bodies import Bodies
 from remuda.fleet.relay.client import Client
 from remuda.fleet.relay.farewell import say_goodbye
 from remuda.fleet.relay.head import Request
-from remuda.fleet.relay.plan import Answer, Guard, Limits, Observer, RenderError, Router, Unobserved
+from remuda.fleet.relay.plan import Answer, Guard, Limits, Observer, RenderError, Router, TlsFor, Unobserved
 from remuda.fleet.relay.surplus import Surplus
+from remuda.fleet.relay.tls import TlsConnection
 from remuda.fleet.relay.tunnel import Tunnel
 from remuda.fleet.relay.upstream import Pool
 
 log = logging.getLogger(__name__)
 
+# For clients that are connected and whose first request is still on its way.
+FIRST_WORDS = 1.0
 # For both sides of a WebSocket to close it, once they are told to.
 LAST_WORDS = 1.0
 
@@ -36,7 +41,7 @@ class Relay:
     """Relays HTTP/1.1 and WebSocket: `await loop.create_server(relay.protocol, host, port)`.
 
     `guard` has no default: only the front door, which is for everybody, may go without. Upstreams see it come
-    from the address `source`, where that matters.
+    from the address `source`, where that matters; `tls_for` says which of them speak TLS.
     """
 
     def __init__(
@@ -48,15 +53,18 @@ class Relay:
         observer: Observer | None = None,
         limits: Limits | None = None,
         source: str = "",
+        tls_for: TlsFor = lambda _: None,
     ) -> None:
         self.router = router
         self.guard = guard
         self.observer: Observer = observer or Unobserved()
         self.limits = limits or Limits()
-        self.pool = Pool(self.limits, source=source)
+        self.pool = Pool(self.limits, source=source, tls_for=tls_for)
         self.bodies = Bodies(self.limits.bodies)
         self.connections: set[Connection] = set()
         self.tunnels: set[Tunnel] = set()
+        # The oldest first.
+        self.handshakes: dict[TlsConnection, None] = {}
         self.is_draining = False
         # Descriptors from which on new clients are turned away, and not even heard. A quarter is for the
         # upstreams of those who are here, for Redis, and for saying no.
@@ -89,14 +97,18 @@ class Relay:
             log.exception("error cannot be rendered")
             return Answer(500)
 
-    def turn_away(self, transport: asyncio.Transport, descriptor: int, peer: str) -> None:
-        """Tell a new client that there is no room for it."""
+    def tls_protocol(self, context: ssl.SSLContext) -> asyncio.Protocol:
+        """The same for a client that speaks TLS."""
+        return TlsConnection(self, context, self.protocol())
+
+    def turn_away(self, transport: asyncio.Transport, descriptor: int) -> None:
+        """Refuse a new client: too many files are open."""
         if not self._turned_away:
             log.warning("clients turned away: %d of %d files are open", descriptor, descriptors.limit())
         self._turned_away += 1
-        surplus = Surplus(self, transport, peer)
+        surplus = Surplus(self, Overloaded())
         transport.set_protocol(surplus)
-        self.connections.add(surplus)
+        surplus.connection_made(transport)
         if descriptor >= self.full_at:
             surplus.answer(b"")
             transport.close()
@@ -110,22 +122,31 @@ class Relay:
     async def drain(self, timeout: float) -> None:
         """Let the requests under way finish for so long, take no more, then close everything.
 
-        The owner closes the listening socket first. WebSockets that are still open then end with 1001, as far
+        The owner closes the listening socket first. Clients that still wait for an answer are told to try
+        again. WebSockets that are still open then end with 1001, as far
         as possible; that takes another two seconds at most.
         """
         self.is_draining = True
+        self._close_idle(lambda connection: not isinstance(connection, Client) or not connection.is_new)
+        await self.emptied(min(timeout, FIRST_WORDS))
+        self._close_idle(lambda connection: True)
+        await self.emptied(max(timeout - FIRST_WORDS, 0.0))
         for connection in list(self.connections):
-            if connection.is_idle():
-                connection.close()
-        await self.emptied(timeout)
+            if isinstance(connection, Client):
+                connection.dismiss()
         if self.tunnels:
             self._stop_ticking()
             await say_goodbye(self.tunnels)
             await self.emptied(LAST_WORDS)
         self.close()
 
+    def _close_idle(self, choose: Callable[[Connection], bool]) -> None:
+        for connection in list(self.connections):
+            if connection.is_idle() and choose(connection):
+                connection.close()
+
     async def emptied(self, timeout: float) -> None:
-        """Wait until every connection is gone, and whoever wants to know has been told, but no longer."""
+        """Wait until every connection is gone and its end was reported, at most `timeout` seconds."""
         if self.connections:
             self._on_empty = asyncio.get_running_loop().create_future()
             await asyncio.wait([self._on_empty], timeout=timeout)

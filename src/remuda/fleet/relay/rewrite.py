@@ -48,20 +48,30 @@ def homeward(response: Response, request: Request, *, keep_alive: bool) -> bytes
 
 
 def render(answer: Answer, request: Request | None, *, keep_alive: bool) -> bytes:
-    """A whole response made here."""
-    status, body = answer.status, answer.body
+    """A response made here: all of it, or its head where a stream follows."""
+    status, stream = answer.status, answer.stream
     head = [b"HTTP/1.1 %d %b\r\n" % (status, _REASONS.get(status, "Unknown").encode())]
     if status not in (204, 304):
-        head.append(b"Content-Type: %b\r\nContent-Length: %d\r\n" % (_clean(answer.content_type), len(body)))
+        head.append(b"Content-Type: %b\r\n" % _clean(answer.content_type))
+        length = len(answer.body) if stream is None else stream.length
+        if length is not None:
+            head.append(b"Content-Length: %d\r\n" % length)
+        elif request is None or not request.head.is_http_10:
+            head.append(b"Transfer-Encoding: chunked\r\n")
     head.append(_lines(answer.headers))
     if not keep_alive:
         head.append(_CLOSE)
     elif request is not None and request.head.is_http_10:
         head.append(_KEEP_ALIVE)
     head.append(b"\r\n")
-    if status not in (204, 304) and (request is None or request.method != "HEAD"):
-        head.append(body)
+    if stream is None and has_body(answer, request):
+        head.append(answer.body)
     return b"".join(head)
+
+
+def has_body(answer: Answer, request: Request | None) -> bool:
+    """Whether anything follows the head of this answer (RFC 9112 6.3)."""
+    return answer.status not in (204, 304) and (request is None or request.method != "HEAD")
 
 
 # A client's header lines and where they go rarely change: 0.3 µs instead of 4.
@@ -79,7 +89,7 @@ def _lines(headers: Sequence[Header]) -> bytes:
 
 
 def _clean(text: str) -> bytes:
-    """The text as it may stand in a head; a line break in it would start a header of somebody's choice."""
+    """The text as it may stand in a head; a line break in it would start another header."""
     if not text.isprintable():
-        raise ValueError(f"{text!r} cannot stand in a head")
+        raise ValueError(f"{text!r} cannot be part of an HTTP head")
     return text.encode("latin-1")

@@ -1,13 +1,14 @@
-"""Clients that come when hardly a descriptor is left: each hears so in its own words, and is gone soon.
+"""Clients that are not served, whatever they ask for: each hears why in its own words, and is gone soon.
 
-Without this the process would run out of descriptors for the clients it has, which need one more each for
-their upstream, and for Redis.
+Such come when hardly a descriptor is left. Without this the process would run out of descriptors for the
+clients it has, which need one more each for their upstream, and for Redis. Others speak plain HTTP to a port
+for TLS.
 """
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
-from remuda.base.errors import Overloaded
+from remuda.base.errors import RemudaError
 from remuda.fleet.relay.errors import MalformedRequest
 from remuda.fleet.relay.head import END, MAX_HEAD, Request, read_head
 from remuda.fleet.relay.rewrite import render
@@ -22,13 +23,21 @@ PATIENCE = 2.0
 class Surplus(asyncio.Protocol):
     """One such connection."""
 
-    def __init__(self, relay: "Relay", transport: asyncio.Transport, peer: str) -> None:
+    _transport: asyncio.Transport
+
+    def __init__(self, relay: "Relay", error: RemudaError) -> None:
         self._relay = relay
-        self._transport = transport
-        self._peer = peer
+        self._error = error
+        self._peer = ""
         self._buffer = b""
         self._is_answered = False
         self.expires = relay.now + PATIENCE
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        peer = transport.get_extra_info("peername")
+        self._peer = peer[0] if isinstance(peer, tuple) else ""
+        self._relay.connections.add(self)
 
     def data_received(self, data: bytes) -> None:
         if self._is_answered:
@@ -39,7 +48,7 @@ class Surplus(asyncio.Protocol):
             self.answer(self._buffer[:end])
 
     def answer(self, head: bytes) -> None:
-        """Say that there is no room, and nothing else."""
+        """Say why it is not served, and nothing else."""
         self._is_answered = True
         request: Request | None = None
         try:
@@ -47,7 +56,7 @@ class Surplus(asyncio.Protocol):
             request = Request(read, read.method, read.target, self._peer)
         except MalformedRequest:
             pass  # It gets the same answer as all others.
-        answer = self._relay.answer_for(request, Overloaded())
+        answer = self._relay.answer_for(request, self._error)
         data = render(answer, request, keep_alive=False)
         self._relay.observer.request_refused(answer.status, len(self._buffer), len(data))
         self._transport.write(data)

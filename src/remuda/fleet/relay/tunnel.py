@@ -70,13 +70,13 @@ class Tunnel:
             self._relay.observer.bytes_flowed(self.request, bytes_in, bytes_out)
 
     def overdue(self) -> str:
-        """Which limit it is over, in words; empty if it is over none."""
+        """Why it is to end, in words; empty if it may go on."""
         now, limits = self._relay.now, self._limits
         if limits.lifetime and now - self._began >= limits.lifetime:
-            return f"The connection has lasted {limits.lifetime:g} s, as long as it may"
+            return f"The connection has lasted {limits.lifetime:g} s, which is the limit"
         if limits.idle and now - self._heard >= limits.idle:
-            return f"The client has been silent for {limits.idle:g} s, as long as it may"
-        return ""
+            return f"The client has been silent for {limits.idle:g} s, which is the limit"
+        return limits.cause()
 
     def ended(self, to: asyncio.Transport) -> None:
         """One side has nothing more to say: tell the other, which may still speak."""
@@ -86,7 +86,12 @@ class Tunnel:
             return
         # A side that ignores the end of the other must not hold the tunnel open for ever.
         self.expires = self._relay.deadline()
-        to.write_eof()
+        if to.can_write_eof():
+            to.write_eof()
+        else:
+            # TLS to an upstream is the event loop's, which cannot close one direction only. A client that
+            # says no more has most likely been killed, and its browser is to end now.
+            self.close()
 
     def lost(self) -> None:
         """One side is gone, and so goes the other."""

@@ -1,8 +1,11 @@
 """Connections to upstreams: each reads the answers to what it carries, and rests in a pool between."""
 
 import asyncio
+import logging
+import ssl
 from typing import Protocol, cast
 
+from remuda.base.certificate import why_tls_failed
 from remuda.base.descriptors import own_lack
 from remuda.base.errors import Overloaded, UpstreamUnavailable
 from remuda.fleet.relay.address import Address
@@ -17,19 +20,23 @@ from remuda.fleet.relay.head import (
     read_response,
     remember_response,
 )
-from remuda.fleet.relay.plan import Limits
+from remuda.fleet.relay.plan import Limits, TlsFor
+
+log = logging.getLogger(__name__)
 
 # How often and how long a connection waits for the descriptor that it needs.
 LACK_TRIES = 10
 LACK_PAUSE = 0.1
 
 
-class Owner(Protocol):
+class UpstreamOwner(Protocol):
     """Whose request an upstream connection carries."""
 
     request: Request
-    # None once the whole request has gone on.
-    body: Body | None
+
+    @property
+    def body(self) -> Body | None:
+        """What is still to come of the request's body; None once all of it has gone on."""
 
     def upgraded(self, response: Response, rest: bytes) -> None: ...
     def respond(self, response: Response, body: bytes) -> None: ...
@@ -61,7 +68,7 @@ class Upstream(asyncio.Protocol):
     def __init__(self, pool: "Pool", address: Address) -> None:
         self.pool = pool
         self.address = address
-        self.owner: Owner | None = None
+        self.owner: UpstreamOwner | None = None
         self.is_reused = False
         self.is_held = False
         self.is_paused = False
@@ -87,7 +94,7 @@ class Upstream(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         owner = self.owner
         if owner is None:
-            # An answer that nobody asked for: whoever came next would take it for theirs.
+            # An answer without a request: the next request would take it for its own.
             self.pool.discard(self)
             self.transport.abort()
             return
@@ -113,7 +120,7 @@ class Upstream(asyncio.Protocol):
         except (MalformedResponse, MalformedBody) as error:
             self._lose(f"{self.address} did not answer in HTTP/1.1: {error}.")
 
-    def _read_long_head(self, owner: Owner, data: bytes, end: int) -> None:
+    def _read_long_head(self, owner: UpstreamOwner, data: bytes, end: int) -> None:
         if end >= 4:
             self._read_response(owner, read_response(data[:end]), data[end:])
         elif len(data) > MAX_HEAD:
@@ -121,7 +128,7 @@ class Upstream(asyncio.Protocol):
         else:
             self._buffer = data
 
-    def _read_response(self, owner: Owner, response: Response, data: bytes) -> None:
+    def _read_response(self, owner: UpstreamOwner, response: Response, data: bytes) -> None:
         self._buffer = b""
         if response.status < 200:
             self._read_interim(owner, response, data)
@@ -133,7 +140,7 @@ class Upstream(asyncio.Protocol):
         if body.done:
             self._finish(owner, is_clean=not rest)
 
-    def _read_interim(self, owner: Owner, response: Response, rest: bytes) -> None:
+    def _read_interim(self, owner: UpstreamOwner, response: Response, rest: bytes) -> None:
         if response.status != 101:
             if not owner.request.head.is_http_10:
                 owner.respond_more(response.head)
@@ -142,16 +149,16 @@ class Upstream(asyncio.Protocol):
         elif owner.request.is_upgrade:
             owner.upgraded(response, rest)
         else:
-            raise MalformedResponse("it switches protocols unasked")
+            raise MalformedResponse("it switched protocols without being asked")
 
-    def _read_body(self, owner: Owner, body: Body, data: bytes) -> None:
+    def _read_body(self, owner: UpstreamOwner, body: Body, data: bytes) -> None:
         passed, rest = body.feed(data)
         if passed:
             owner.respond_more(passed)
         if body.done:
             self._finish(owner, is_clean=not rest)
 
-    def _finish(self, owner: Owner, *, is_clean: bool = True) -> None:
+    def _finish(self, owner: UpstreamOwner, *, is_clean: bool = True) -> None:
         self.owner = None
         self._body = None
         if self._keep_alive and is_clean and owner.body is None:
@@ -191,8 +198,9 @@ class Upstream(asyncio.Protocol):
 class Pool:
     """Idle connections by address. The last one used goes first: the others can then time out."""
 
-    def __init__(self, limits: Limits, *, source: str = "") -> None:
+    def __init__(self, limits: Limits, *, source: str = "", tls_for: TlsFor = lambda _: None) -> None:
         self._limits = limits
+        self._tls_for = tls_for
         self._source = (source, 0) if source else None
         self._idle: dict[Address, list[Upstream]] = {}
         self.now = 0.0
@@ -243,8 +251,16 @@ class Pool:
         try:
             async with asyncio.timeout(self._limits.connect_timeout):
                 _, upstream = await loop.create_connection(
-                    lambda: Upstream(self, address), *address, local_addr=self._source
+                    lambda: Upstream(self, address),
+                    address.host,
+                    address.port,
+                    ssl=self._tls_for(address),
+                    local_addr=self._source,
                 )
+        except ssl.SSLError as error:
+            reason = f"{address} cannot be reached by TLS: {why_tls_failed(error)}."
+            log.warning("%s", reason)
+            raise UpstreamUnavailable(reason) from error
         except OSError as error:
             lack = own_lack(error)
             raise lack or UpstreamUnavailable(f"{address} cannot be reached: {error}.") from error

@@ -7,8 +7,9 @@ configured: then a span is a name for its parent, and the exporter is not even i
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 
-from remuda.base.config import Config
+from remuda.base.config import Share, option
 from remuda.fleet.tracing.context import SpanContext, decode_context, encode_context, read_context
 from remuda.fleet.tracing.tracer import Kind, Span, Tracer, get_tracer, is_recording, recording
 
@@ -17,6 +18,7 @@ __all__ = [
     "Span",
     "SpanContext",
     "Tracer",
+    "TracingConfig",
     "decode_context",
     "encode_context",
     "exporting",
@@ -26,10 +28,40 @@ __all__ = [
 ]
 
 
+@dataclass(frozen=True, kw_only=True)
+class TracingConfig:
+    """Where traces are sent to."""
+
+    otlp_endpoint: str = option(
+        "",
+        "OpenTelemetry collector that gets traces, by OTLP over HTTP in JSON, such as http://localhost:4318.",
+        also=("OTEL_EXPORTER_OTLP_ENDPOINT",),
+    )
+    otlp_traces_endpoint: str = option(
+        "",
+        "Full URL for traces, if it is not `/v1/traces` below `otlp_endpoint`.",
+        also=("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",),
+    )
+    otlp_headers: str = option(
+        "",
+        "Headers for the collector, as name=value,name=value.",
+        secret=True,
+        also=("OTEL_EXPORTER_OTLP_TRACES_HEADERS", "OTEL_EXPORTER_OTLP_HEADERS"),
+    )
+    otlp_attributes: str = option(
+        "",
+        "Resource attributes added to every span, as name=value,name=value.",
+        also=("OTEL_RESOURCE_ATTRIBUTES",),
+    )
+    trace_sample: Share = option(
+        1.0, "Share of new traces that are sampled; for traces that clients begin, their own flag decides."
+    )
+
+
 @asynccontextmanager
-async def exporting(config: Config) -> AsyncIterator[None]:
-    """Sends this process's spans to the configured collector while the block runs; to nobody if there is
-    none. Misconfigured when what is configured cannot be one."""
+async def exporting(config: TracingConfig) -> AsyncIterator[None]:
+    """Sends this process's spans to the configured collector while the block runs, if there is one.
+    Misconfigured if it is not a valid address."""
     if not (config.otlp_endpoint or config.otlp_traces_endpoint):
         yield
         return

@@ -9,8 +9,10 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
-from remuda.base.hosts import host_port
+from remuda.base.errors import Unavailable
 from remuda.base.log import get_logger
+from remuda.fleet.http_client import ask
+from remuda.fleet.relay import Address
 from remuda.fleet.tracing.otlp import encode_spans
 from remuda.fleet.tracing.target import Target
 from remuda.fleet.tracing.tracer import RecordedSpan
@@ -85,7 +87,7 @@ class Exporter:
     async def _pause(self, seconds: float) -> None:
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                # While it fails, more spans are no reason to try again sooner; the end is.
+                # While it fails, new spans do not make it try again sooner; the end does.
                 while not self._is_closing:
                     await self._woken.wait()
                     self._woken.clear()
@@ -113,41 +115,18 @@ class Exporter:
         self._waiting.extendleft(reversed(batch[max(0, len(batch) - room) :]))
 
     async def _export(self, batch: list[RecordedSpan]) -> None:
+        target, body = self._target, encode_spans(batch, self._target.resource)
+        headers = {"Content-Type": "application/json", **target.headers}
+        address = Address(target.host, target.port)
         try:
-            async with asyncio.timeout(TIMEOUT):
-                status = await self._post(encode_spans(batch, self._target.resource))
-        except TimeoutError:
-            raise NotTaken(f"no answer within {TIMEOUT:g} s") from None
-        except (OSError, ValueError, asyncio.LimitOverrunError) as error:
-            raise NotTaken(str(error) or type(error).__name__) from error
+            # A connection each time: there is one every few seconds.
+            status, _ = await ask(
+                address, "POST", target.path, body, headers=headers, tls=self._tls, timeout=TIMEOUT
+            )
+        except Unavailable as error:
+            raise NotTaken(error.message) from error
         if status in _RETRYABLE:
             raise NotTaken(f"status {status}")
         if not 200 <= status < 300:
             self.dropped += len(batch)
             log.warning("traces refused", to=str(self._target), status=status, lost=len(batch))
-
-    async def _post(self, body: bytes) -> int:
-        """The status of the collector's answer. A connection each time: there is one every few seconds."""
-        target = self._target
-        reader, writer = await asyncio.open_connection(target.host, target.port, ssl=self._tls)
-        try:
-            headers = {
-                "Host": host_port(target.host, target.port),
-                "Content-Type": "application/json",
-                "Content-Length": str(len(body)),
-                "Connection": "close",
-                **target.headers,
-            }
-            lines = [f"POST {target.path} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items())]
-            writer.write("\r\n".join((*lines, "", "")).encode("latin-1") + body)
-            await writer.drain()
-            return _status(await reader.readline())
-        finally:
-            writer.close()
-
-
-def _status(line: bytes) -> int:
-    version, _, rest = line.partition(b" ")
-    if not version.startswith(b"HTTP/1."):
-        raise ValueError(f"the answer is no HTTP: {line[:40]!r}")
-    return int(rest[:3])

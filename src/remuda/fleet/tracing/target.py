@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from urllib.parse import unquote, urlsplit
 
 from remuda import __version__
-from remuda.base.config import Config
 from remuda.base.errors import Misconfigured
 from remuda.base.hosts import host_port
+from remuda.fleet.tracing import TracingConfig
 
 PORTS = {"http": 80, "https": 443}
 # OTLP 1.x, "OTLP/HTTP Request": the path of traces below a common endpoint.
@@ -38,7 +38,7 @@ class Target:
         return f"{'https' if self.is_secure else 'http'}://{host_port(self.host, self.port)}{self.path}"
 
 
-def target_of(config: Config) -> Target:
+def target_of(config: TracingConfig) -> Target:
     """The collector that is configured; Misconfigured when that can be none."""
     url = config.otlp_traces_endpoint or config.otlp_endpoint.rstrip("/") + TRACES_PATH
     try:
@@ -67,7 +67,7 @@ def target_of(config: Config) -> Target:
 def _headers(text: str) -> dict[str, str]:
     headers = _pairs(text, "otlp_headers")
     if any(not each.isprintable() or not each.isascii() for pair in headers.items() for each in pair):
-        raise Misconfigured("otlp_headers holds what no header may hold")
+        raise Misconfigured("otlp_headers has characters that are not allowed in a header")
     return headers
 
 

@@ -1,4 +1,4 @@
-"""Spans: begun and ended by whoever does something, kept only while somebody records them.
+"""Spans: begun and ended where the work is done, kept only while they are recorded.
 
     with tracer.span("wait in queue", parent=context) as span:
         ...
@@ -112,7 +112,7 @@ class Tracer:
         """A span that begins now; without a parent, a trace does."""
         sink = _Record.sink
         trace_id = parent.trace_id if parent else new_trace_id()
-        # Whoever began the trace has decided; else half a trace would be kept.
+        # Decided where the trace began; else half a trace would be kept.
         is_kept = parent.is_sampled if parent else _is_picked(trace_id)
         if sink is None or not is_kept:
             return Span(parent or SpanContext(trace_id, new_span_id(), is_sampled=False))
@@ -139,7 +139,7 @@ def get_tracer(service: str) -> Tracer:
 
 
 def is_recording() -> bool:
-    """Whether spans are kept: if not, nobody need look up what they belong to."""
+    """Whether spans are kept: if not, callers need not look up what they belong to."""
     return _Record.sink is not None
 
 
