@@ -12,9 +12,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
-from remuda.base.ids import SessionId
 from remuda.base.log import get_logger
-from remuda.storage.model import Artifact, Holding, Place
+from remuda.storage.model import Artifact, ArtifactPath, Holding, Owner
 
 log = get_logger(__name__)
 
@@ -25,6 +24,8 @@ COMPLETE = 1
 """The `user_version` of an index that has seen every file; 0 is that of a new one."""
 BUSY_TIMEOUT = 5.0
 
+# `session` holds the text of any owner. Its name is of a time when only sessions had artifacts: an index of
+# then is read as it is, and an older version that comes back can read this one.
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS files (
   session TEXT NOT NULL,
@@ -40,10 +41,12 @@ INSERT INTO files VALUES (?, ?, ?, ?, ?) ON CONFLICT DO UPDATE
 SET size = excluded.size, modified = excluded.modified, accessed = max(accessed, excluded.accessed)
 """
 _FORGET = "DELETE FROM files WHERE session = ? AND name = ?"
-_FORGET_SESSION = "DELETE FROM files WHERE session = ?"
+_FORGET_OWNER = "DELETE FROM files WHERE session = ?"
 _TOUCH = "UPDATE files SET accessed = max(accessed, ?) WHERE session = ? AND name = ?"
 _FILES = "SELECT name, size, modified, accessed FROM files WHERE session = ? ORDER BY name"
 _HOLDINGS = "SELECT session, sum(size), max(modified), max(accessed) FROM files GROUP BY session"
+_TOTALS = "SELECT session, sum(size), count(*) FROM files GROUP BY session"
+_TOTAL = "SELECT coalesce(sum(size), 0), count(*) FROM files WHERE session = ?"
 # The sum of nothing is NULL, and an empty directory is nothing to fail at.
 _USED = "SELECT coalesce(sum(size), 0) FROM files"
 
@@ -53,6 +56,8 @@ class Index:
 
     def __init__(self, directory: Path) -> None:
         self._path = directory / FILE
+        self._changed: set[str] = set()
+        """Owners whose files have changed since the last `take_changes`."""
         try:
             self._connection = self._open()
         except sqlite3.DatabaseError as error:
@@ -103,51 +108,65 @@ class Index:
 
     # Changes
 
-    def record(self, artifacts: Iterable[Artifact], *, gone: Iterable[Place] = ()) -> None:
+    def record(self, artifacts: Iterable[Artifact], *, gone: Iterable[ArtifactPath] = ()) -> None:
         """Notes these artifacts as they are now, and forgets those that are gone."""
+        artifacts, gone = list(artifacts), list(gone)
+        self._changed.update(str(each.path.owner) for each in artifacts)
+        self._changed.update(str(path.owner) for path in gone)
         with self._connection as connection:
             connection.execute("BEGIN IMMEDIATE")
-            connection.executemany(_RECORD, map(_row, artifacts))
-            connection.executemany(_FORGET, [(place.session, place.name) for place in gone])
+            connection.executemany(
+                _RECORD,
+                [
+                    (str(each.path.owner), each.path.name, each.size, each.modified, each.accessed)
+                    for each in artifacts
+                ],
+            )
+            connection.executemany(_FORGET, [(str(path.owner), path.name) for path in gone])
 
-    def replace_session(self, session: SessionId, artifacts: Iterable[Artifact]) -> None:
-        """Notes that a session has these artifacts and no others."""
+    def replace_owner(self, owner: Owner, artifacts: Iterable[Artifact]) -> None:
+        """Notes that an owner has these artifacts and no others."""
         kept = list(artifacts)
-        names = {artifact.place.name for artifact in kept}
-        gone = [each.place for each in self.files_of(session) if each.place.name not in names]
+        names = {artifact.path.name for artifact in kept}
+        gone = [each.path for each in self.files_of(owner) if each.path.name not in names]
         self.record(kept, gone=gone)
 
-    def forget_session(self, session: SessionId) -> None:
-        self._connection.execute(_FORGET_SESSION, (session,))
+    def forget_owner(self, owner: Owner) -> None:
+        self._changed.add(str(owner))
+        self._connection.execute(_FORGET_OWNER, (str(owner),))
 
-    def touch(self, accesses: Mapping[Place, float]) -> None:
+    def touch(self, accesses: Mapping[ArtifactPath, float]) -> None:
         """Notes when these artifacts were read last."""
         with self._connection as connection:
             connection.execute("BEGIN IMMEDIATE")
             connection.executemany(
-                _TOUCH, [(moment, place.session, place.name) for place, moment in accesses.items()]
+                _TOUCH, [(moment, str(path.owner), path.name) for path, moment in accesses.items()]
             )
 
     # Questions
 
-    def files_of(self, session: SessionId) -> list[Artifact]:
-        """The artifacts of a session in the order of their names."""
-        rows = self._connection.execute(_FILES, (session,))
-        return [Artifact(Place(session, name), *values) for name, *values in rows]
+    def files_of(self, owner: Owner) -> list[Artifact]:
+        """The artifacts of an owner in the order of their names."""
+        rows = self._connection.execute(_FILES, (str(owner),))
+        return [Artifact(ArtifactPath(owner, name), *values) for name, *values in rows]
 
     def holdings(self) -> list[Holding]:
-        """Every session with what is kept of it."""
-        return [Holding(SessionId(session), *rest) for session, *rest in self._connection.execute(_HOLDINGS)]
+        """Every owner with what is kept of it."""
+        return [Holding(Owner.parse(owner), *rest) for owner, *rest in self._connection.execute(_HOLDINGS)]
+
+    def totals(self) -> dict[str, tuple[int, int]]:
+        """Bytes and number of the artifacts of each owner, by its text."""
+        return {owner: (size, count) for owner, size, count in self._connection.execute(_TOTALS)}
+
+    def take_changes(self) -> dict[str, tuple[int, int]]:
+        """The same of those whose files have changed since the last time."""
+        changed, self._changed = self._changed, set()
+        return {owner: self._connection.execute(_TOTAL, (owner,)).fetchone() for owner in changed}
 
     def used(self) -> int:
         """Bytes of all artifacts."""
         (used,) = self._connection.execute(_USED).fetchone()
         return int(used)
-
-
-def _row(artifact: Artifact) -> tuple[str, str, int, float, float]:
-    place = artifact.place
-    return place.session, place.name, artifact.size, artifact.modified, artifact.accessed
 
 
 class Librarian:

@@ -1,10 +1,11 @@
-"""What an artifact is, where it lies, and which sessions must go when there is no room. Pure.
+"""What an artifact is, who owns it, where it lies, and what is deleted if the disk is full. Pure.
 
-An artifact is a file `<session id>/<name>` below the storage's directory; that path names it in Redis, in the
-index and in its URL alike. Nothing else is one: no deeper path, no hidden file, nothing beside a session.
+An artifact is a file `<owner>/<name>` below the storage's directory; that path names it in Redis, in the
+index and in its URL alike. Nothing else is one: no deeper path, no hidden file, nothing beside the owners.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+import re
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import NewType
 
@@ -13,7 +14,8 @@ from msgspec import Struct
 
 from remuda.base import clock
 from remuda.base.errors import InvalidArgument
-from remuda.base.ids import SessionId, is_uuid
+from remuda.base.ids import is_uuid
+from remuda.fleet.ownership import Retention
 
 StorageId = NewType("StorageId", str)
 """One directory of artifacts, wherever it is mounted."""
@@ -24,22 +26,58 @@ LARGEST_SIZE = 1 << 50
 TOLERATED_FUTURE = 24 * 3600.0
 """Clocks of two machines differ, but not by more than this."""
 
+SESSION = "session"
+"""The kind of owner whose directory is the bare id, as in WebGrid. Other kinds name themselves before it."""
 
-class Place(Struct, frozen=True, order=True):
+_KIND = re.compile(r"[a-z]{1,20}").fullmatch
+# Neither a separator nor a dot in front: an id is part of a directory's name and leads nowhere else.
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]{0,127}").fullmatch
+
+
+class Owner(Struct, frozen=True, order=True):
+    """What artifacts belong to: a session, a job. Its text, such as `job_3kx0`, is its directory's name.
+
+    It is checked when it is made, so that no text of a client's becomes a path unchecked.
+    """
+
+    kind: str
+    id: str
+
+    def __post_init__(self) -> None:
+        is_valid = is_uuid(self.id) if self.kind == SESSION else _KIND(self.kind) and _ID(self.id)
+        if not is_valid:
+            shown = f"{self.kind} {self.id}"[:LONGEST_NAME]
+            raise InvalidArgument(f"{shown!r} cannot own artifacts: this is not the id of an owner")
+
+    def __str__(self) -> str:
+        return self.id if self.kind == SESSION else f"{self.kind}_{self.id}"
+
+    @classmethod
+    def parse(cls, text: str) -> "Owner":
+        """The owner that this text names; InvalidArgument when it names none."""
+        if is_uuid(text):
+            return cls(SESSION, text)
+        kind, _, owner_id = text.partition("_")
+        if kind == SESSION:  # It would be a second name of the same owner.
+            raise InvalidArgument(f"{text[:LONGEST_NAME]!r} is not an owner: a session is its bare id")
+        return cls(kind, owner_id)
+
+
+class ArtifactPath(Struct, frozen=True, order=True):
     """Where an artifact lies below the storage's directory."""
 
-    session: SessionId
+    owner: Owner
     name: str
 
     def __str__(self) -> str:
-        return f"{self.session}/{self.name}"
+        return f"{self.owner}/{self.name}"
 
 
 @dataclass(frozen=True)
 class Artifact:
     """A file with what the index knows of it; times in Unix seconds."""
 
-    place: Place
+    path: ArtifactPath
     size: int
     modified: float
     accessed: float
@@ -65,18 +103,18 @@ def is_name(text: str) -> bool:
         return False
 
 
-def parse_place(path: str) -> Place:
-    """The place that a relative path names; InvalidArgument when no artifact can lie there."""
-    session, _, name = path.partition("/")
-    if not is_uuid(session) or not is_name(name):
-        raise InvalidArgument(f"{path[:LONGEST_NAME]!r} is no path of an artifact: <session id>/<name>")
-    return Place(SessionId(session), name)
+def parse_path(text: str) -> ArtifactPath:
+    """The path of an artifact that this text is; InvalidArgument when no artifact can lie there."""
+    owner, _, name = text.partition("/")
+    if not is_name(name):
+        raise InvalidArgument(f"{text[:LONGEST_NAME]!r} is not the path of an artifact: <owner>/<name>")
+    return ArtifactPath(Owner.parse(owner), name)
 
 
 def write_news(artifact: Artifact) -> str:
     """The entry that tells a storage of this artifact."""
     news = FileMetadata(
-        path=str(artifact.place),
+        path=str(artifact.path),
         size=artifact.size,
         last_modified=clock.rfc3339(artifact.modified),
         last_access=clock.rfc3339(artifact.accessed),
@@ -90,12 +128,12 @@ def read_news(entry: str, *, now: float) -> Artifact:
         news = msgspec.json.decode(entry, type=FileMetadata)
         modified, accessed = clock.parse_rfc3339(news.last_modified), clock.parse_rfc3339(news.last_access)
     except (ValueError, OverflowError) as error:  # msgspec's errors are ValueErrors.
-        raise InvalidArgument(f"This is no metadata of a file: {error}") from error
+        raise InvalidArgument(f"This is not the metadata of a file: {error}") from error
     if not 0 <= news.size <= LARGEST_SIZE:
         raise InvalidArgument(f"No file has a size of {news.size:g} bytes")
     if not all(0 <= moment <= now + TOLERATED_FUTURE for moment in (modified, accessed)):
         raise InvalidArgument(f"No file is of {news.last_modified}, read at {news.last_access}")
-    return Artifact(parse_place(news.path), int(news.size), modified, accessed)
+    return Artifact(parse_path(news.path), int(news.size), modified, accessed)
 
 
 # Eviction
@@ -103,9 +141,9 @@ def read_news(entry: str, *, now: float) -> Artifact:
 
 @dataclass(frozen=True)
 class Holding:
-    """What a storage keeps of one session."""
+    """What a storage keeps of one owner."""
 
-    session: SessionId
+    owner: Owner
     size: int
     modified: float
     accessed: float
@@ -116,21 +154,19 @@ class Holding:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Limits:
-    """How much a storage keeps, and for how long."""
+class StorageLimits:
+    """How much a storage keeps."""
 
     size: int | None = None
     """Bytes of artifacts; None: as many as the disk holds."""
-    age: float | None = None
-    """Seconds after its last write for which a session is kept; None: for ever."""
     reserve: int = 1 << 30
-    """Bytes of the disk that are left free, whoever fills it."""
+    """Bytes of the disk that are left free, whatever fills it."""
     low_water: float = 0.8
-    """Once over the limit, it is cleared down to this share: not one session for each new one."""
+    """Once over the limit, it is cleared down to this share: not one owner for each new one."""
     quiet: float = 300.0
-    """Seconds since its last write before a session may go."""
+    """Seconds since its last write before an owner's artifacts may go."""
     at_once: int = 200
-    """Sessions that one run evicts at most."""
+    """Owners whose artifacts one run evicts at most."""
 
 
 @dataclass(frozen=True)
@@ -141,11 +177,11 @@ class Fill:
     disk_total: int
     disk_free: int
 
-    def capacity(self, limits: Limits) -> int:
+    def capacity(self, limits: StorageLimits) -> int:
         """How much the storage may hold."""
         return self.disk_total if limits.size is None else min(limits.size, self.disk_total)
 
-    def excess(self, limits: Limits) -> int:
+    def excess(self, limits: StorageLimits) -> int:
         """Bytes that must go; 0 while everything fits."""
         # A reserve larger than the disk would clear everything, for ever.
         reserve = min(limits.reserve, self.disk_total // 10)
@@ -156,28 +192,37 @@ class Fill:
 
 
 def choose_evictions(
-    holdings: Iterable[Holding], fill: Fill, limits: Limits, *, active: Collection[SessionId], now: float
-) -> list[SessionId]:
-    """The sessions to evict: those too old, then the least recently used until there is room."""
-    movable = [
-        each for each in holdings if each.session not in active and now - each.modified >= limits.quiet
-    ]
-    old = [] if limits.age is None else [each for each in movable if now - each.modified > limits.age]
+    holdings: Iterable[Holding],
+    fill: Fill,
+    limits: StorageLimits,
+    *,
+    retentions: Mapping[str, Retention],
+    active: Collection[Owner],
+    now: float,
+) -> list[Owner]:
+    """The owners whose artifacts go: those too old, then by rank the least recently used until there is room.
+
+    `retentions` has a rule for each kind of owner. A kind without one is spared: no room could say whether
+    its owners are active.
+    """
+    old: list[Holding] = []
+    rest: list[tuple[int, float, Holding]] = []
+    for each in holdings:
+        rule = retentions.get(each.owner.kind)
+        if rule is None or each.owner in active or now - each.modified < limits.quiet:
+            continue
+        if rule.seconds is not None and now - each.modified > rule.seconds:
+            old.append(each)
+        elif rule.eviction_rank is not None:
+            rest.append((rule.eviction_rank, each.last_use, each))
     old.sort(key=lambda each: each.modified)
-    gone = {each.session for each in old}
-    rest = sorted((each for each in movable if each.session not in gone), key=lambda each: each.last_use)
-    room = _make_room(rest, fill.excess(limits) - sum(each.size for each in old))
-    return [each.session for each in (*old, *room)][: limits.at_once]
-
-
-def _make_room(holdings: Sequence[Holding], excess: int) -> list[Holding]:
-    """The first holdings that together are as large as the excess."""
-    chosen: list[Holding] = []
-    for holding in holdings:
+    rest.sort(key=lambda entry: entry[:2])
+    excess = fill.excess(limits) - sum(each.size for each in old)
+    chosen = [each.owner for each in old]
+    for _, _, each in rest:
         if excess <= 0:
             break
-        # One without a byte would go for nothing.
-        if holding.size:
-            chosen.append(holding)
-            excess -= holding.size
-    return chosen
+        if each.size:  # One without a byte would go for nothing.
+            chosen.append(each.owner)
+            excess -= each.size
+    return chosen[: limits.at_once]

@@ -12,7 +12,7 @@ _RANGE = re.compile(r"\s*(\d*)\s*-\s*(\d*)\s*", re.ASCII)
 _MOST_DIGITS = 18
 
 
-class Span(NamedTuple):
+class ByteSpan(NamedTuple):
     """Bytes from `start` up to, not including, `stop`; an empty one can satisfy no range."""
 
     start: int
@@ -36,27 +36,36 @@ class Version:
         return formatdate(int(self.modified), usegmt=True)
 
 
-class Outcome(NamedTuple):
+class RangeOutcome(NamedTuple):
     """How a request is answered: 200, 206, 304 or 416, and with which bytes."""
 
     status: int
-    span: Span
+    span: ByteSpan
+
+    def headers(self, version: Version) -> dict[str, str]:
+        """What the answer says of the file and of the part that it brings."""
+        headers = {"Accept-Ranges": "bytes", "ETag": version.etag, "Last-Modified": version.last_modified}
+        if self.status == 206:
+            headers["Content-Range"] = f"bytes {self.span.start}-{self.span.stop - 1}/{version.size}"
+        elif self.status == 416:
+            headers["Content-Range"] = f"bytes */{version.size}"
+        return headers
 
 
-def decide(method: str, headers: Mapping[str, str], version: Version) -> Outcome:
+def decide(method: str, headers: Mapping[str, str], version: Version) -> RangeOutcome:
     """The answer to a request with these headers (their names in lower case) for this version of a file."""
-    whole = Span(0, version.size)
+    whole = ByteSpan(0, version.size)
     if _is_known(headers, version):
-        return Outcome(304, Span(0, 0))
+        return RangeOutcome(304, ByteSpan(0, 0))
     # RFC 9110 14.2: a range is only defined for GET.
     wanted = headers.get("range") if method == "GET" and _may_be_partial(headers, version) else None
     span = find_span(wanted, version.size) if wanted is not None else None
     if span is None:
-        return Outcome(200, whole)
-    return Outcome(206, span) if span.size else Outcome(416, Span(0, 0))
+        return RangeOutcome(200, whole)
+    return RangeOutcome(206, span) if span.size else RangeOutcome(416, ByteSpan(0, 0))
 
 
-def find_span(header: str, size: int) -> Span | None:
+def find_span(header: str, size: int) -> ByteSpan | None:
     """The bytes that a Range header asks for, empty if they lie outside; None for one that is to be ignored.
 
     Several ranges would need a multipart answer, which no player asks for. RFC 9110 14.2: we may ignore them,
@@ -71,20 +80,20 @@ def find_span(header: str, size: int) -> Span | None:
         return None
     if len(spans) == 1:
         return spans[0]
-    return None if any(span is not None and span.size for span in spans) else Span(size, size)
+    return None if any(span is not None and span.size for span in spans) else ByteSpan(size, size)
 
 
-def _find_one(text: str, size: int) -> Span | None:
+def _find_one(text: str, size: int) -> ByteSpan | None:
     match = _RANGE.fullmatch(text)
     if match is None or match[1] == match[2] == "":
         return None
     if not match[1]:
-        return Span(max(0, size - _number(match[2])), size)
+        return ByteSpan(max(0, size - _number(match[2])), size)
     start = _number(match[1])
     if not match[2]:
-        return Span(start, size)
+        return ByteSpan(start, size)
     last = _number(match[2])
-    return None if last < start else Span(start, min(last + 1, size))
+    return None if last < start else ByteSpan(start, min(last + 1, size))
 
 
 def _number(digits: str) -> int:

@@ -1,35 +1,39 @@
 """The storage's role: one per directory, it indexes, serves and evicts the artifacts in it.
 
-The id of the role is the storage's own, so that whoever knows the one finds the address of the other.
+The id of the role is the storage's own, so that its address is found by that.
 """
 
 import asyncio
 import sqlite3
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import ExitStack
 from pathlib import Path
 
-from remuda.base.errors import RemudaError, Unavailable
+from remuda.accounts.shares import Shares
+from remuda.base.errors import Unavailable
+from remuda.base.hosts import LOOPBACK_ONLY, InternalHosts
 from remuda.base.ids import RoleId
 from remuda.base.log import get_logger
 from remuda.fleet.http_server import HttpServer
+from remuda.fleet.ownership import OwnerKind
 from remuda.fleet.role import Role
 from remuda.fleet.secret import HerdSecret
-from remuda.storage.directory import LocalDirectory
-from remuda.storage.identity import Ownership, keep_storage_id
+from remuda.fleet.tasks import repeat
+from remuda.metering.push import Metering
+from remuda.storage.cleanup import SWEEP_EVERY, Cleanup, retire_storage
+from remuda.storage.directory import DirectoryLock, LocalDirectory, keep_storage_id
 from remuda.storage.index import Librarian
 from remuda.storage.intake import Intake
-from remuda.storage.model import Limits
-from remuda.storage.removal import Remover, retire_storage
+from remuda.storage.meter import SETTLE_EVERY, ArtifactMeter
+from remuda.storage.model import StorageLimits
+from remuda.storage.owners import OwnerKinds
 from remuda.storage.serving import Serving
-from remuda.storage.sweeper import SWEEP_EVERY, Sweeper
 from remuda.store import Store
 
 log = get_logger(__name__)
 
 FLUSH_EVERY = 5.0
 CHECK_EVERY = 10.0
-RETRY_AFTER = 1.0
 
 
 class Storage(Role):
@@ -42,45 +46,49 @@ class Storage(Role):
         store: Store,
         directory: Path,
         *,
-        limits: Limits,
-        host: str = "127.0.0.1",
+        kinds: Iterable[OwnerKind],
+        limits: StorageLimits,
+        hosts: InternalHosts = LOOPBACK_ONLY,
         sweep_every: float = SWEEP_EVERY,
         check_every: float = CHECK_EVERY,
+        metering: Metering | None = None,
     ) -> None:
+        """Meters what it holds where there is a `metering`."""
         super().__init__()
         self.storage_id = keep_storage_id(directory)
         self.id = RoleId(self.storage_id)
         self._store = store
         self._sweep_every = sweep_every
         self._check_every = check_every
-        self._ownership = Ownership(directory)
+        self._lock = DirectoryLock(directory)
         self._held = ExitStack()
-        files = LocalDirectory(directory)
+        files, known = LocalDirectory(directory), OwnerKinds(kinds)
         self._librarian = Librarian(directory)
-        self._remover = Remover(store, self.storage_id, directory=files, librarian=self._librarian)
-        self._sweeper = Sweeper(
-            store,
-            self.storage_id,
-            directory=files,
-            librarian=self._librarian,
-            remover=self._remover,
-            limits=limits,
+        self._cleanup = Cleanup(
+            store, self.storage_id, kinds=known, directory=files, librarian=self._librarian, limits=limits
         )
         self._intake = Intake(
             store,
             self.storage_id,
+            kinds=known,
             directory=files,
             librarian=self._librarian,
-            on_full=self._sweeper.report_full,
+            on_full=self._cleanup.report_full,
         )
-        self._serving = Serving(self.storage_id, files)
+        self._meter: ArtifactMeter | None = None
+        if metering is not None:
+            self._meter = ArtifactMeter(
+                store, self.storage_id, metering, kinds=known, librarian=self._librarian
+            )
         self._secret = HerdSecret(store)
-        self._server = HttpServer(self._serving, host=host, guard=self._secret)
+        self._serving = Serving(self.storage_id, files, kinds=known, shares=Shares(self._secret))
+        self.scheme = hosts.scheme
+        self._server = HttpServer(self._serving, hosts=hosts, guard=self._secret)
 
     # Its life
 
     async def start(self) -> None:
-        self._held.enter_context(self._ownership)
+        self._held.enter_context(self._lock)
         await self._librarian.start()
         await self._secret.read()
         self.address = await self._server.start()
@@ -95,9 +103,14 @@ class Storage(Role):
     async def _work(self) -> None:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._intake.run(), name="take news")
-            group.create_task(self._sweeper.run(self._sweep_every), name="sweep")
-            group.create_task(self._keep(self._remover.heed_next, "deletion failed"), name="delete")
-            group.create_task(self._keep(self._flush_later, "accesses lost"), name="note accesses")
+            group.create_task(self._cleanup.run(self._sweep_every), name="sweep")
+            deletions = self._keep(self._cleanup.heed_deletions, every=0.0, failure="deletion failed")
+            group.create_task(deletions, name="delete")
+            accesses = self._keep(self._flush, every=FLUSH_EVERY, failure="accesses lost")
+            group.create_task(accesses, name="note accesses")
+            if self._meter is not None:
+                settle = self._keep(self._meter.settle, every=SETTLE_EVERY, failure="artifacts not metered")
+                group.create_task(settle, name="meter artifacts")
 
     async def drain(self) -> None:
         await self._server.stop()
@@ -113,18 +126,10 @@ class Storage(Role):
 
     # Its loops
 
-    async def _keep(self, do: Callable[[], Awaitable[None]], failure: str) -> None:
+    async def _keep(self, do: Callable[[], Awaitable[None]], *, every: float, failure: str) -> None:
         """Does it for ever, whatever goes wrong."""
-        while True:
-            try:
-                await do()
-            except (RemudaError, OSError, sqlite3.Error) as error:
-                log.error(failure, storage=self.storage_id, reason=str(error))
-                await asyncio.sleep(RETRY_AFTER)
-
-    async def _flush_later(self) -> None:
-        await asyncio.sleep(FLUSH_EVERY)
-        await self._flush()
+        survives = (OSError, sqlite3.Error)
+        await repeat(do, every=every, failure=failure, survives=survives, storage=self.storage_id)
 
     async def _flush(self) -> None:
         """Brings to the index which artifacts were read. Not at once: a player reads a file in many parts."""
@@ -138,9 +143,11 @@ class Storage(Role):
         while is_there:
             await asyncio.sleep(self._check_every)
             try:
-                is_there = await asyncio.to_thread(self._ownership.is_valid)
+                is_there = await asyncio.to_thread(self._lock.is_valid)
                 if not is_there:
                     log.error("storage directory is gone", storage=self.storage_id)
+                    if self._meter is not None:
+                        await self._meter.forget()
                     await retire_storage(self._store, self.storage_id)
             except (Unavailable, OSError) as error:
                 log.warning("storage not checked", storage=self.storage_id, reason=str(error))
