@@ -1,32 +1,89 @@
-"""Sessions whose manager was killed while it created them: nobody waits for them any more, so they end.
+"""Sessions whose manager was killed while it created them: no client waits for them any more, so they end.
 
 Every manager, orchestrator and gateway looks for them. What one has ended, the others find ended, so it does
 not matter how many look, nor which of them was killed. Once a session has ended, its node or its orchestrator
 gives the slot back, as always.
+
+A manager listens to a channel of its own, and Redis knows at once when it no longer does: the kernel closes
+the connection of a killed process. The connection of a busy process stays, however long it gets no CPU, so
+load is never taken for a death. A machine that lost its power or its network closes nothing: that is what
+beats are for, which take longer (fleet/liveness.py).
 """
 
-import asyncio
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
-from remuda.base.errors import RemudaError
-from remuda.base.ids import ManagerId, SessionId
+from remuda.base import clock
+from remuda.base.errors import Unavailable
+from remuda.base.ids import ManagerId
 from remuda.base.log import get_logger
-from remuda.fleet.line import Lines
-from remuda.fleet.presence import LOOK_EVERY, Absences
+from remuda.fleet.origin import DEFAULT_ACCOUNT
+from remuda.fleet.tasks import repeat
+from remuda.fleet.uses import return_use
 from remuda.grid.model import State
-from remuda.grid.sessions import Sessions, session_topic
+from remuda.grid.sessions import Sessions
 from remuda.grid.sweeps.model import code_of_silence
 from remuda.grid.sweeps.sessions import survey
 from remuda.keyspace import grid
+from remuda.keyspace.key import ChannelName
 from remuda.store import Store
 
 log = get_logger(__name__)
 
 MESSAGE = "Its manager is gone"
+LOOK_EVERY = 1.0
+LOOKS = 3
+"""Looks in a row that must find a manager absent. A live one that loses its connection has a new one within
+the first second."""
+CALM_AFTER = 30.0
+"""Seconds without a verdict after Redis was away. Then everybody comes back, and those whose connection hangs
+need their time-outs to notice it."""
 
 
-def manager_topic(manager: ManagerId) -> str:
-    """What a manager is called where it is present."""
-    return f"manager:{manager}"
+@contextmanager
+def present(store: Store, manager: ManagerId) -> Iterator[None]:
+    """The manager is there for as long as the block lasts, through every new connection."""
+    with store.subscribe(_channel(manager)):
+        yield
+
+
+def _channel(manager: ManagerId) -> ChannelName:
+    return grid.PRESENCE(f"manager:{manager}")
+
+
+class Absences:
+    """Finds the managers that are gone, in looks about `LOOK_EVERY` seconds apart."""
+
+    def __init__(self, store: Store, *, looks: int = LOOKS, calm_after: float = CALM_AFTER) -> None:
+        self._store = store
+        self._looks = looks
+        self._calm_after = calm_after
+        self._calm_at = 0.0
+        self._connection = store.connection_number
+        self._missed: dict[ManagerId, int] = {}
+
+    async def find(self, managers: Sequence[ManagerId]) -> list[ManagerId]:
+        """Those of the managers that are gone: absent in this look and in those before it.
+
+        Counted in looks, not in seconds: while this process itself is stopped, it does not look.
+        """
+        try:
+            counts = await self._store.count_listeners([_channel(each) for each in managers])
+        except Unavailable:
+            self._start_over()
+            raise
+        if self._connection != self._store.connection_number:
+            self._start_over()
+        if clock.monotonic() < self._calm_at:
+            return []
+        absent = [each for each, count in zip(managers, counts, strict=True) if not count]
+        self._missed = {each: self._missed.get(each, 0) + 1 for each in absent}
+        return [each for each, missed in self._missed.items() if missed >= self._looks]
+
+    def _start_over(self) -> None:
+        self._connection = self._store.connection_number
+        self._calm_at = clock.monotonic() + self._calm_after
+        self._missed.clear()
 
 
 class Abandoned:
@@ -35,24 +92,17 @@ class Abandoned:
     def __init__(self, store: Store, *, absences: Absences | None = None) -> None:
         self._store = store
         self._sessions = Sessions(store)
-        self._lines = Lines(store)
         self._absences = absences or Absences(store)
 
     async def run(self) -> None:
         """Looks for ever. Outlives any absence of Redis."""
-        while True:
-            try:
-                await self.look()
-            except RemudaError as error:
-                log.warning("managers not looked for", reason=error.message)
-            await asyncio.sleep(LOOK_EVERY)
+        await repeat(self.look, every=LOOK_EVERY, failure="managers not looked for")
 
     async def look(self) -> None:
         """Ends the sessions of every manager that turns out to be gone."""
         managers = [ManagerId(each) for each in await self._store.smembers(grid.MANAGERS_CREATING())]
-        topics = {manager_topic(each): each for each in managers}
-        for topic in await self._absences.find(list(topics)):
-            await self._end_all(topics[topic])
+        for gone in await self._absences.find(managers):
+            await self._end_all(gone)
 
     async def _end_all(self, manager: ManagerId) -> None:
         created = await self._store.hgetall(grid.MANAGER_SESSIONS(manager))
@@ -68,14 +118,16 @@ class Abandoned:
                 origins=(State.QUEUED, State.PENDING),
                 message=MESSAGE,
             )
-            # Its place would keep those behind it from a slot until its lease has run out.
-            await self._lines.withdraw(created[session], session_topic(SessionId(session)))
+            # Its place in the queue is gone by now: tickets run out sooner than a manager is missed.
+            # With a slot it may have a browser too: then its use ends with that (Slots.release).
+            if not await self._store.exists(grid.SESSION_SLOT(session)):
+                await return_use(self._store, created[session] or DEFAULT_ACCOUNT, session)
         # Last: should this process be killed as well, the next one does the rest.
         async with self._store.transaction() as transaction:
             transaction.delete(grid.MANAGER_SESSIONS(manager))
             transaction.srem(grid.MANAGERS_CREATING(), manager)
             # Gateways would go on to ask it until its beat has run out.
             transaction.srem(grid.MANAGERS(), manager)
-            transaction.delete(grid.MANAGER(manager))
+            transaction.delete(grid.MANAGER(manager), grid.MANAGER_SCHEME(manager))
             transaction.expire(grid.MANAGER_HEARTBEAT(manager), 1)
         log.warning("manager gone", manager=manager, sessions=len(created), ended=ended)

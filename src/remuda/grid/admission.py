@@ -1,10 +1,9 @@
 """Whether a request still fits into Redis. Refused before anything is written: a Redis that is full could not
 even take down how a session ends."""
 
-import asyncio
-
-from remuda.base.errors import RemudaError, StoreFull
+from remuda.base.errors import StoreFull
 from remuda.base.log import get_logger
+from remuda.fleet.tasks import repeat
 from remuda.grid.omission import Requested
 from remuda.keyspace import grid
 from remuda.store import Store
@@ -31,12 +30,7 @@ class Admission:
 
     async def run(self) -> None:
         """Looks at the memory of Redis for ever."""
-        while True:
-            try:
-                await self.look()
-            except RemudaError as error:
-                log.warning("memory of redis unknown", reason=error.message)
-            await asyncio.sleep(LOOK_EVERY)
+        await repeat(self.look, every=LOOK_EVERY, failure="memory of redis unknown")
 
     async def look(self) -> None:
         """Reads how much memory there is, and warns before it runs out."""
@@ -54,7 +48,7 @@ class Admission:
         if limit and self._memory.used + self._since + IN_TRANSIT * size > FULL * limit:
             raise StoreFull(
                 f"Redis is full: {self._memory} are in use, which leaves too little for a request of "
-                f"{size / 1e6:.1f} MB. No session is created; see the option redis_megabytes"
+                f"{size / 1e6:.1f} MB. No session was created; see the option redis_megabytes"
             )
         if requested.short is not None:
             waiting = sum(map(int, await self._store.hvals(grid.REQUESTS_LARGE())))

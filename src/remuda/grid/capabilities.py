@@ -2,10 +2,11 @@
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from remuda.base.errors import InvalidArgument
+from remuda.fleet.relay.head import TICKET_QUERY
 
 Capabilities = dict[str, Any]
 
@@ -122,7 +123,7 @@ def _validate_one(name: str, value: Any, where: str) -> None:
 def _merge(always: Capabilities, first: Capabilities) -> Capabilities:
     # "If primary has a property of the same name, return error invalid argument."
     if both := sorted(always.keys() & first.keys()):
-        raise InvalidArgument(f"{', '.join(both)} stands in both 'alwaysMatch' and 'firstMatch'")
+        raise InvalidArgument(f"{', '.join(both)} is in both 'alwaysMatch' and 'firstMatch'")
     return always | first
 
 
@@ -148,20 +149,22 @@ def first_match(sets: Iterable[Capabilities], offers: Iterable[Offer]) -> tuple[
     return next(exact, None) or next((pair for pair in pairs if is_match(*pair)), None)
 
 
-def for_client(actual: Capabilities, *, session: str, front_door: str) -> Capabilities:
+def for_client(actual: Capabilities, *, session: str, front_door: str, ticket: str = "") -> Capabilities:
     """What a driver says of its session, with URLs that work from the client's side.
 
     `webSocketUrl` (BiDi) is the one that the driver gave, so only there if it was asked for; `se:cdp` is
     how Selenium Grid names the way to a Chromium's DevTools, and what Playwright looks for. `remuda:video` is
-    where the session's recording can be seen.
+    where the session's recording can be seen. Clients open both without their token, so both carry the
+    ticket, if there is one.
     """
     ours = f"{front_door}/session/{session}"
+    permit = f"?{TICKET_QUERY}={ticket}" if ticket else ""
     seen = dict(actual)
     if "webSocketUrl" in seen:
-        seen["webSocketUrl"] = ours
+        seen["webSocketUrl"] = ours + permit
     chrome, video = seen.get("goog:chromeOptions"), seen.get("remuda:video")
     if isinstance(chrome, dict) and "debuggerAddress" in chrome:
-        seen["se:cdp"] = f"{ours}/se/cdp"
+        seen["se:cdp"] = f"{ours}/se/cdp{permit}"
         seen["se:cdpVersion"] = seen.get("browserVersion", "")
     if isinstance(video, dict) and "url" in video:
         http = f"http{front_door.removeprefix('ws')}" if front_door else ""
@@ -184,12 +187,6 @@ def _without_debugger(capabilities: Capabilities) -> Capabilities:
         for name, value in capabilities.items()
         if not name.lower().endswith("debuggeraddress")
     }
-
-
-def class_of(sets: Iterable[Capabilities]) -> str:
-    """What requests have in common that the same offers satisfy: one waits for what the other waits for."""
-    # In no order: a client's first choice decides which browser it gets, not whether a slot serves it.
-    return repr(sorted({astuple(_wish(wanted)) for wanted in sets}))
 
 
 def describe_wishes(sets: Iterable[Capabilities]) -> str:

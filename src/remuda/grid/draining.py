@@ -15,7 +15,7 @@ ASKED = "asked"
 LEAVING = "leaving"
 
 
-class Draining:
+class DrainOrders:
     """The orchestrators of a fleet, as an operator takes them out of service and puts them back."""
 
     def __init__(self, store: Store) -> None:

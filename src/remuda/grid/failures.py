@@ -13,9 +13,16 @@ class CreationFailed(SessionNotCreated):
         self.code = code
 
 
+class SessionForgotten(CreationFailed):
+    """Redis has lost what was written about the session, as in a fail-over."""
+
+    def __init__(self) -> None:
+        super().__init__("STARTFAIL", "Redis has lost what was written about the session; try again")
+
+
 async def failure_of(sessions: Sessions, session: SessionId) -> RemudaError:
-    """The error for a session that somebody else has ended."""
+    """The error for a session that another process has ended."""
     code, meta = await sessions.last_words(session) or ("", {})
-    # W3C WebDriver 7.2: capabilities that cannot be understood are no failure to create a session.
+    # W3C WebDriver 7.2: capabilities that cannot be understood are an invalid argument.
     error = InvalidArgument if meta.get("error") == InvalidArgument.webdriver else SessionNotCreated
     return error(meta.get("message") or f"The session ended while it was being created ({code})")

@@ -6,44 +6,55 @@ log code and reaches the client at once, with the cause.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import ExitStack, asynccontextmanager, nullcontext
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import ExitStack, asynccontextmanager, contextmanager, nullcontext
 from functools import partial
 from typing import Any
 
+from msgspec.structs import replace
+
+from remuda.accounts.model import hide_tokens
+from remuda.accounts.room import AccountsConfig
+from remuda.accounts.tickets import Tickets, is_still_backed
 from remuda.base import clock
 from remuda.base.errors import (
+    Draining,
     RemudaError,
     SessionExists,
     StoreUnavailable,
-    Unavailable,
+    Unauthorized,
     UnknownMethod,
 )
+from remuda.base.hosts import LOOPBACK_ONLY, InternalHosts
 from remuda.base.ids import ManagerId, SessionId, is_uuid, new_id
 from remuda.base.log import get_logger
 from remuda.fleet.bell import wait_for
-from remuda.fleet.drain import Drain
+from remuda.fleet.internal import serve_internally
 from remuda.fleet.liveness import Beat, Heart, unix_seconds
+from remuda.fleet.origin import DEFAULT_ACCOUNT, Origin
 from remuda.fleet.permits import NOTHING_MORE, Allowance
-from remuda.fleet.presence import present
 from remuda.fleet.relay import Address, Answer, Handle, Limits, Relay, Request
 from remuda.fleet.role import Role
 from remuda.fleet.secret import HerdSecret
+from remuda.fleet.tasks import Tasks, repeat, retry_until_redis_returns
 from remuda.fleet.tracing import Kind, Span, get_tracer, read_context
-from remuda.grid.abandoned import Abandoned, manager_topic
+from remuda.fleet.uses import Uses, return_use
+from remuda.grid.abandoned import Abandoned, present
 from remuda.grid.admission import Admission
 from remuda.grid.capabilities import Capabilities, for_client, read_request
-from remuda.grid.failures import CreationFailed, failure_of
+from remuda.grid.failures import CreationFailed, SessionForgotten, failure_of
 from remuda.grid.model import State
 from remuda.grid.omission import LARGE, encode_request, without_options
 from remuda.grid.options import labels_of
-from remuda.grid.queue import Queue, line_of
+from remuda.grid.queue import Queue
 from remuda.grid.sessions import Sessions, manager_beat, session_bell
 from remuda.grid.sifting import check_all, with_named_browsers
-from remuda.grid.timeouts import timeouts
+from remuda.grid.timeouts import Timeouts, timeouts
+from remuda.grid.usage import GRID
 from remuda.grid.wire import SESSION, answer_error, answer_value, read_json
 from remuda.keyspace import grid
 from remuda.keyspace.log_codes import BY_CODE
+from remuda.storage.usage import ARTIFACTS
 from remuda.store import Store
 
 log = get_logger(__name__)
@@ -58,8 +69,46 @@ MAX_WAITING_BYTES = 256_000_000
 HEARTBEAT_TTL = 120
 DRAIN_SHARE = 5.0
 LAST_WORDS = 1.0
-RETRY_AFTER = 1.0
 BOOKS_EVERY = 1.0
+UNTIL_GATEWAYS_KNOW = 3.0
+"""A gateway looks every two seconds which managers there are."""
+
+
+class Drain:
+    """Counts the requests under way, refuses new ones once it has begun, and says when the last is done."""
+
+    def __init__(self) -> None:
+        self.under_way = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self.is_begun = False
+
+    @contextmanager
+    def work(self) -> Iterator[None]:
+        """One piece of work; Draining once the drain has begun."""
+        if self.is_begun:
+            raise Draining
+        self.under_way += 1
+        self._idle.clear()
+        try:
+            yield
+        finally:
+            self.under_way -= 1
+            if not self.under_way:
+                self._idle.set()
+
+    def begin(self) -> None:
+        """From now on refuses new work."""
+        self.is_begun = True
+
+    async def finished(self, timeout: float) -> bool:
+        """Waits for what is under way; False if some of it is not done in time."""
+        try:
+            async with asyncio.timeout(timeout):
+                await self._idle.wait()
+        except TimeoutError:
+            return False
+        return True
 
 
 class Manager(Role):
@@ -71,21 +120,24 @@ class Manager(Role):
         self,
         store: Store,
         *,
-        host: str = "127.0.0.1",
+        hosts: InternalHosts = LOOPBACK_ONLY,
         body_bytes: int = MAX_BODY_BYTES,
         waiting_bytes: int = MAX_WAITING_BYTES,
         allowed: Allowance = NOTHING_MORE,
+        ticket_lifetime: float = AccountsConfig.ticket_lifetime,
     ) -> None:
         super().__init__()
         self._allowed = allowed
         self.manager_id = ManagerId(self.id)
         self._store = store
-        self._host = host
+        self._hosts = hosts
+        self.scheme = hosts.scheme
         self._sessions = Sessions(store)
         self._timeouts = timeouts(store)
         self._heart = Heart(store)
         self._drain = Drain()
         self._secret = HerdSecret(store)
+        self._tickets = Tickets(self._secret, ticket_lifetime)
         self._relay = Relay(
             self._route,
             lambda _, error: answer_error(error),
@@ -93,7 +145,8 @@ class Manager(Role):
             limits=Limits(bodies=body_bytes),
         )
         self._server: asyncio.Server | None = None
-        self._queue = Queue(store)
+        self._uses = Uses(store, services=(GRID.name, ARTIFACTS.name))
+        self._queue = Queue(store, self._uses)
         self._admission = Admission(store, waiting_bytes=waiting_bytes)
         self._abandoned = Abandoned(store)
         self._presence = ExitStack()
@@ -102,19 +155,17 @@ class Manager(Role):
         """Sessions that it no longer creates, and that are still among those that end with it."""
         self._reading = asyncio.Lock()
         self._steps: set[asyncio.Timeout] = set()
-        self._farewells: set[asyncio.Task[None]] = set()
+        self._farewells = Tasks()
 
     # Its life
 
     async def start(self) -> None:
         await self._secret.read()
-        loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(self._relay.protocol, self._host, 0)
-        self._port = self._server.sockets[0].getsockname()[1]
-        self.address = str(Address(self._host, self._port))
+        self._server, self._port = await serve_internally(self._relay, self._hosts)
+        self.address = str(Address(self._hosts.advertise, self._port))
         await self._timeouts.write_defaults()
-        # Before anything says that it is there: whoever reads that must find it present.
-        self._presence.enter_context(present(self._store, manager_topic(self.manager_id)))
+        # Before it is registered: a process that finds it registered must find it present.
+        self._presence.enter_context(present(self._store, self.manager_id))
         await self._register()
         self._heart.keep(self._beat())
 
@@ -123,7 +174,9 @@ class Manager(Role):
         async with self._store.transaction() as transaction:
             transaction.sadd(grid.MANAGERS(), own)
             transaction.sadd(grid.MANAGERS_CREATING(), own)
-            transaction.hset(grid.MANAGER(own), {"host": self._host, "port": self._port})
+            transaction.hset(grid.MANAGER(own), {"host": self._hosts.advertise, "port": self._port})
+            if self._hosts.certificate is not None:
+                transaction.set(grid.MANAGER_SCHEME(own), self.scheme)
             self._beat().write(transaction)
 
     def _beat(self) -> Beat:
@@ -133,12 +186,17 @@ class Manager(Role):
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._heart.run(), name="heart of the manager")
             tasks.create_task(self._queue.run(), name="queue of the manager")
-            tasks.create_task(self._keep_books(), name="books of the manager")
+            tasks.create_task(self._uses.run(), name="uses of accounts")
+            keep = repeat(self._keep_books, every=BOOKS_EVERY, failure="manager not written down")
+            tasks.create_task(keep, name="books of the manager")
             tasks.create_task(self._abandoned.run(), name="look for gone managers")
             tasks.create_task(self._admission.run(), name="look at redis' memory")
 
     async def drain(self) -> None:
         await self._deregister()
+        # Gateways still send sessions here until they look again, and a refusal would reach their clients.
+        if await self._store.exists(grid.MANAGERS()):
+            await asyncio.sleep(UNTIL_GATEWAYS_KNOW)
         self._drain.begin()
         if not await self._drain.finished(DRAIN_SHARE):
             await self._cut_short()
@@ -148,8 +206,8 @@ class Manager(Role):
             self._server.close()
         await self._cut_short()
         self._relay.close()
-        if self._farewells:
-            await asyncio.wait(self._farewells, timeout=LAST_WORDS)
+        await self._farewells.finish(LAST_WORDS)
+        await self._uses.finish(LAST_WORDS)
         await self._deregister()
         await self._forget_created()
         # What it could not end itself is ended by those who find it gone.
@@ -158,7 +216,7 @@ class Manager(Role):
         self._presence.close()
 
     async def _cut_short(self) -> None:
-        """Tells those who still wait that nobody will come."""
+        """Refuses the clients that still wait."""
         self._drain.begin()
         while self._steps:
             self._steps.pop().reschedule(asyncio.get_running_loop().time())
@@ -167,24 +225,19 @@ class Manager(Role):
     async def _deregister(self) -> None:
         async with self._store.transaction() as transaction:
             transaction.srem(grid.MANAGERS(), self.manager_id)
-            transaction.delete(grid.MANAGER(self.manager_id))
+            transaction.delete(grid.MANAGER(self.manager_id), grid.MANAGER_SCHEME(self.manager_id))
             transaction.expire(grid.MANAGER_HEARTBEAT(self.manager_id), 1)
         self._heart.forget(self._beat())
 
     async def _keep_books(self) -> None:
         """Has Redis know what is true of this manager, also when it has lost it or others thought it gone."""
-        while True:
-            await asyncio.sleep(BOOKS_EVERY)
-            try:
-                await self._forget_created()
-                if not await self._store.exists(grid.MANAGER(self.manager_id)):
-                    await self._register()
-            except Unavailable as error:
-                log.warning("manager not written down", reason=error.message)
+        await self._forget_created()
+        if not await self._store.exists(grid.MANAGER(self.manager_id)):
+            await self._register()
 
     async def _forget_created(self) -> None:
-        """Takes what it has created off the list of what ends with it. Later than each is created: whoever
-        finds this manager gone ends only those that nobody was given."""
+        """Takes what it has created off the list of what ends with it. Later than each is created: if this
+        manager is found gone, only sessions that no client was given are ended."""
         if created := tuple(self._created):
             await self._store.hdel(grid.MANAGER_SESSIONS(self.manager_id), *created)
             self._created.difference_update(created)
@@ -197,10 +250,15 @@ class Manager(Role):
         return Handle(self._create, MAX_BODY)
 
     async def _create(self, request: Request, body: bytes) -> Answer:
-        with self._drain.work(), _span_of(request) as span:
+        origin = Origin.read(request.header, address=request.client)
+        if not origin.account:  # It did not come through a front door.
+            origin = replace(origin, account=DEFAULT_ACCOUNT)
+        agent = request.header("user-agent") or ""
+        with self._drain.work(), _span_of(request, origin, agent) as span:
             is_large = len(body) > LARGE
             # Reading takes several times the memory of a body, so one large one is read at a time.
             async with self._reading if is_large else nullcontext():
+                body = await asyncio.to_thread(hide_tokens, body) if is_large else hide_tokens(body)
                 wanted = with_named_browsers(read_request(read_json(body)))
                 del body  # The session may wait for long.
                 # In a thread where it is large: each of many sets can have many options.
@@ -215,51 +273,89 @@ class Manager(Role):
                     wanted = await asyncio.to_thread(without_options, wanted)
             await self._admission.admit(requested)
             limits = await self._timeouts.read()
-            session = await self._new_session(request)
-            span.set({"remuda.session.id": session})
-            began = clock.monotonic()
+            # The front door looked at the token when the head came, of this request or of a WebSocket. What
+            # asks for the session may have come much later.
+            if origin.token and not await is_still_backed(self._store, origin):
+                raise Unauthorized("The token has expired or was revoked before the session was asked for.")
             write_down = partial(
                 self._sessions.create,
-                session,
                 requested=requested,
-                downstream=_client_of(request),
+                origin=origin,
+                user_agent=agent,
                 labels=labels,
                 trace=span.context,
                 manager=self.manager_id,
-                line=line_of(wanted),
             )
             try:
-                async with self._step("QTIMEOUT"):
-                    await write_down()
-                    self._heart.keep(manager_beat(session))
-                    with tracer.span("wait in queue", span.context):
-                        await self._queue.claim_slot(session, wanted, write_down, timeout=limits["queue"])
-                async with self._step("OTIMEOUT"):
-                    await self._await_scheduled(session, timeout=limits["scheduling"])
-                async with self._step("NTIMEOUT"):
-                    actual = await self._await_node(session, timeout=limits["nodeStartup"])
-                    await self._hand_over(session, took=clock.monotonic() - began)
-            except asyncio.CancelledError:
-                span.fail("CLEFT", BY_CODE["CLEFT"].meaning)
-                self._say_farewell(session, "CLEFT")
-                raise
-            except RemudaError as error:
-                await self._give_up(session, error)
-                raise
-            finally:
-                self._heart.forget(manager_beat(session))
-            self._created.add(session)
-            seen = for_client(actual, session=session, front_door=_front_door(request))
-            return answer_value({"sessionId": session, "capabilities": seen})
+                return await self._create_once(request, origin, span, wanted, write_down, limits)
+            except SessionForgotten:
+                if _name_in(request):  # It is taken now.
+                    raise
+                # Its client has heard nothing of it yet. Once: a Redis that loses more is not to be trusted.
+                return await self._create_once(request, origin, span, wanted, write_down, limits)
 
-    async def _new_session(self, request: Request) -> SessionId:
-        """A new session's id: the one in the path, which only a gateway can ask for, or a fresh one."""
-        named = request.target.partition("?")[0].removeprefix(SESSION).strip("/")
-        if not named:
-            return SessionId(new_id())
-        session = SessionId(named)
-        if not is_uuid(named) or not await self._sessions.reserve(session):
+    async def _create_once(
+        self,
+        request: Request,
+        origin: Origin,
+        span: Span,
+        wanted: list[Capabilities],
+        write_down: Callable[[SessionId], Awaitable[None]],
+        limits: Timeouts,
+    ) -> Answer:
+        """Leads a new session to its browser; SessionForgotten if Redis loses it on the way."""
+        session = await self._new_session(request, account=origin.account)
+        span.set({"remuda.session.id": session})
+        began = clock.monotonic()
+        try:
+            async with self._step("QTIMEOUT"):
+                await write_down(session)
+                self._heart.keep(manager_beat(session))
+                with tracer.span("wait in queue", span.context):
+                    await self._queue.claim_slot(
+                        session,
+                        wanted,
+                        partial(write_down, session),
+                        account=origin.account,
+                        timeout=limits.queue,
+                    )
+            async with self._step("OTIMEOUT"):
+                await self._await_scheduled(session, timeout=limits.scheduling)
+            async with self._step("NTIMEOUT"):
+                actual = await self._await_node(session, timeout=limits.node_startup)
+                await self._hand_over(session, took=clock.monotonic() - began)
+        except asyncio.CancelledError:
+            span.fail("CLEFT", BY_CODE["CLEFT"].meaning)
+            self._say_farewell(session, origin.account, "CLEFT")
+            raise
+        except RemudaError as error:
+            await self._give_up(session, origin.account, error)
+            raise
+        finally:
+            self._heart.forget(manager_beat(session))
+            self._uses.forget(origin.account, session)
+        self._created.add(session)
+        ticket = self._tickets.mint(session, origin)
+        seen = for_client(actual, session=session, front_door=origin.websocket_url, ticket=ticket)
+        return answer_value({"sessionId": session, "capabilities": seen})
+
+    async def _new_session(self, request: Request, *, account: str) -> SessionId:
+        """A new session's id, now one of what its account uses: the one in the path, which only a gateway can
+        ask for, or a fresh one."""
+        named = _name_in(request)
+        session = SessionId(named or new_id())
+        # First reserved: the use of this name may be that of a session that runs.
+        if named and (not is_uuid(named) or not await self._sessions.reserve(session)):
             raise SessionExists(f"There is, or was, a session {named[:50]!r}")
+        try:
+            await self._uses.take(account, session)
+        except BaseException:
+            if named:  # Its client may come back with it.
+                unreserve = partial(self._sessions.unreserve, session)
+                giving_up = retry_until_redis_returns(unreserve, failure="id not given up", session=session)
+                task = self._farewells.spawn(giving_up, name=f"give up {session}")
+                await asyncio.wait([task], timeout=LAST_WORDS)
+            raise
         return session
 
     @asynccontextmanager
@@ -279,10 +375,16 @@ class Manager(Role):
 
     async def _await_scheduled(self, session: SessionId, *, timeout: float) -> None:
         async def look() -> bool | None:
+            # In this order: a session that ends gives its slot back afterwards.
+            slot = self._store.exists(grid.SESSION_SLOT(session))
             status = await self._store.hgetall(grid.SESSION_STATUS(session))
             if State.TERMINATED.stamp in status:
                 raise await failure_of(self._sessions, session)
-            return State.PENDING.stamp in status or None
+            if State.PENDING.stamp in status:
+                return True
+            if not await slot:  # It was claimed, but on a master that is none any more.
+                raise SessionForgotten
+            return None
 
         if await wait_for(self._store, session_bell(session), look, timeout=timeout) is None:
             raise CreationFailed("OTIMEOUT", f"No orchestrator started a node within {timeout:g} s")
@@ -294,6 +396,8 @@ class Manager(Role):
             actual = self._store.hget(grid.SESSION_CAPABILITIES(session), "actual")
             if State.TERMINATED.stamp in await status:
                 raise await failure_of(self._sessions, session)
+            if State.PENDING.stamp not in await status:
+                raise SessionForgotten
             text = await actual
             return None if text is None else read_json(text.encode())
 
@@ -305,54 +409,49 @@ class Manager(Role):
     async def _hand_over(self, session: SessionId, *, took: float) -> None:
         """Makes the session its client's."""
         if not await self._sessions.move(session, State.ALIVE, code="NALIVE"):
-            raise await failure_of(self._sessions, session)
+            if await self._sessions.state(session) is State.TERMINATED:
+                raise await failure_of(self._sessions, session)
+            # Perhaps the slot is free again, too: so this node must go.
+            raise SessionForgotten
         await self._sessions.count_startup(took)
         log.info("session created", session=session, took=round(took, 3))
 
     # When it goes wrong
 
-    async def _give_up(self, session: SessionId, error: RemudaError) -> None:
+    async def _give_up(self, session: SessionId, account: str, error: RemudaError) -> None:
         log.info("session not created", session=session, reason=error.message)
-        if isinstance(error, CreationFailed):
-            farewell = self._say_farewell(session, error.code, message=error.message)
-            await asyncio.wait([farewell], timeout=LAST_WORDS)
-        else:  # Somebody else has ended it.
-            self._created.add(session)
+        # Without a code, another process has ended it.
+        code = error.code if isinstance(error, CreationFailed) else ""
+        farewell = self._say_farewell(session, account, code, message=error.message)
+        await asyncio.wait([farewell], timeout=LAST_WORDS)
 
-    def _say_farewell(self, session: SessionId, code: str, **meta: Any) -> asyncio.Task[None]:
-        """Ends a session that nobody waits for any more; apart, because the request's own task may be
+    def _say_farewell(self, session: SessionId, account: str, code: str, **meta: Any) -> asyncio.Task[None]:
+        """Ends a session that no client waits for any more; apart, because the request's own task may be
         cancelled, and because Redis may have to come back first."""
+        # Before its use ends: nothing may count it again.
+        self._uses.forget(account, session)
+
+        async def end() -> None:
+            if code:
+                await self._sessions.move(session, State.TERMINATED, code=code, **meta)
+            # With a slot it may have a browser too: then its use ends with that (Slots.release).
+            if not await self._store.exists(grid.SESSION_SLOT(session)):
+                await return_use(self._store, account, session)
 
         async def farewell() -> None:
-            while True:
-                try:
-                    await self._sessions.move(session, State.TERMINATED, code=code, **meta)
-                    self._created.add(session)
-                    return
-                except Unavailable as error:
-                    log.warning("end not written down", session=session, code=code, reason=error.message)
-                    await asyncio.sleep(RETRY_AFTER)
+            await retry_until_redis_returns(end, failure="end not written down", session=session, code=code)
+            self._created.add(session)
 
-        task = asyncio.create_task(farewell(), name=f"farewell {session}")
-        self._farewells.add(task)
-        task.add_done_callback(self._farewells.discard)
-        return task
+        return self._farewells.spawn(farewell(), name=f"farewell {session}")
 
 
-def _span_of(request: Request) -> Span:
+def _name_in(request: Request) -> str:
+    """The id that the new session is to have; empty if any will do."""
+    return request.target.partition("?")[0].removeprefix(SESSION).strip("/")
+
+
+def _span_of(request: Request, origin: Origin, agent: str) -> Span:
     """The span of a session's creation, in the client's trace if it names one."""
     parent = read_context(request.header("traceparent"), request.header("tracestate"))
-    client = _client_of(request)
-    attributes = {"client.address": client["host"], "user_agent.original": client["userAgent"]}
+    attributes = {"client.address": origin.address, "user_agent.original": agent}
     return tracer.span("create session", parent, kind=Kind.SERVER, attributes=attributes)
-
-
-def _front_door(request: Request) -> str:
-    """Where the client sees the herd, for WebSockets."""
-    scheme = "wss" if request.header("x-forwarded-proto") == "https" else "ws"
-    return f"{scheme}://{request.header('x-forwarded-host') or request.header('host') or ''}"
-
-
-def _client_of(request: Request) -> dict[str, Any]:
-    forwarded = request.header("x-forwarded-for") or request.client
-    return {"host": forwarded.split(",")[0].strip(), "userAgent": request.header("user-agent") or ""}

@@ -42,3 +42,6 @@ def state_of(status: Mapping[str, str]) -> State | None:
 
 # The original's buckets of the start-up histogram, in seconds; `+Inf` is counted too.
 STARTUP_BUCKETS = (2, 4, 6, 8, 10, 12, 14, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
+
+KEPT_LOG_ENTRIES = 1000
+"""About how many entries the log of a session keeps: the latest."""

@@ -14,6 +14,9 @@
 -- KEYS[11] session:{session}:capabilities
 -- KEYS[12] remuda:session:{session}:requested.short
 -- KEYS[13] remuda:requests.large
+-- KEYS[14] remuda:session:{session}:origin
+-- KEYS[15] remuda:metering:timer:{timer}
+-- KEYS[16] remuda:metering:timers
 -- ARGV[1] session
 -- ARGV[2] state to move to
 -- ARGV[3] origins, legal states to come from, each between commas
@@ -35,6 +38,14 @@ local function seconds(stamp)
   local days = 365 * y + math.floor(y / 4) - math.floor(y / 100) + math.floor(y / 400)
     + math.floor((153 * m + 2) / 5) + tonumber(day)
   return ((days * 24 + tonumber(hour)) * 60 + tonumber(minute)) * 60 + tonumber(second)
+end
+
+-- The time between these two states is metered: in this step, so that it is not lost, whatever is killed.
+local function set_timer(field, stamp)
+  local moment = string.format('%.0f', (seconds(stamp) - seconds('1970-01-01T00:00:00Z')) * 1000)
+  redis.call('HSET', KEYS[15], 'service', 'grid', 'account', redis.call('HGET', KEYS[14], 'account') or '',
+    field, moment)
+  redis.call('ZADD', KEYS[16], moment, ARGV[1])
 end
 
 local from, since
@@ -73,7 +84,12 @@ if ARGV[2] == 'pending' then
   redis.call('RPUSH', KEYS[3], ARGV[5])
 elseif ARGV[2] == 'alive' then
   redis.call('EXPIRE', KEYS[4], 1)
+  set_timer('began', now)
 elseif ARGV[2] == 'terminated' then
+  if from == 'alive' then
+    set_timer('began', since)
+    set_timer('ended', now)
+  end
   redis.call('SMOVE', KEYS[6], KEYS[7], ARGV[1])
   redis.call('EXPIRE', KEYS[4], 1)
   redis.call('EXPIRE', KEYS[5], 1)

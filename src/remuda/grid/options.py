@@ -13,6 +13,7 @@ from typing import Any
 
 from remuda.base.errors import InvalidArgument
 from remuda.grid.capabilities import Capabilities, kind_of, wants_downloads
+from remuda.grid.video import WORDS as VIDEO_WORDS
 from remuda.grid.video import VideoWish, read_video
 
 MAX_LABELS = 50
@@ -53,12 +54,18 @@ class Dialect:
     idle: str
 
 
+_OWN = "remuda:options"
 # The last word comes last.
 _DIALECTS = (
     Dialect("moon:options", ("name",), labels="labels", idle="sessionTimeout"),
     Dialect("selenoid:options", ("name",), labels="labels", idle="sessionTimeout"),
     Dialect("webgrid:options", (), labels="metadata", idle="idleTimeout"),
-    Dialect("remuda:options", ("name", "build"), labels="metadata", idle="idleTimeout"),
+    Dialect(_OWN, ("name", "build"), labels="metadata", idle="idleTimeout"),
+)
+
+
+_OWN_WORDS = frozenset(
+    ("name", "build", "metadata", "idleTimeout", "endsWithWebSocket", "keep", *VIDEO_WORDS)
 )
 
 
@@ -88,7 +95,11 @@ def read_options(wanted: Capabilities) -> Options:
         if given.get(dialect.idle) is not None:
             idle = read_idle(given[dialect.idle], f"{dialect.idle!r} in {where}")
     check_count(labels)
-    own = wanted.get("remuda:options", {})
+    own = wanted.get(_OWN, {})
+    # Of the words of other grids some mean nothing here. Remuda's own are all known, so others are mistakes.
+    if unknown := sorted(own.keys() - _OWN_WORDS):
+        known = ", ".join(sorted(_OWN_WORDS))
+        raise InvalidArgument(f"{_OWN} has {unknown[0][:50]!r}, which is not an option; these are: {known}")
     return Options(
         labels,
         idle,
@@ -118,7 +129,7 @@ def _spoken(wanted: Capabilities) -> Iterator[tuple[Dialect, Mapping[str, Any]]]
 
 def selenium_labels(wanted: Capabilities) -> Capabilities:
     """The `se:` capabilities that are labels, as they were written: Selenium Grid hands those back."""
-    # Whatever is no plain value was not meant to be read by people.
+    # Anything but a plain value was not meant to be read by people.
     return {
         name: value
         for name, value in wanted.items()
@@ -187,7 +198,7 @@ def cookie_message(body: Any) -> str | None:
 
 
 def read_message(value: Any, where: str) -> str:
-    """A message for the viewers of a video; InvalidArgument when it is no text."""
+    """A message for the viewers of a video; InvalidArgument if it is not a text."""
     if not isinstance(value, str):
         raise InvalidArgument(f"{where} must have a text as its value, not {kind_of(value)}")
     return value

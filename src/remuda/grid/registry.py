@@ -1,7 +1,7 @@
 """Which orchestrators there are and what they offer. Only one in service offers any."""
 
 from remuda.base.ids import OrchestratorId
-from remuda.grid.capabilities import Capabilities, Offer, first_match
+from remuda.grid.capabilities import Offer
 from remuda.keyspace import grid
 from remuda.store import Store
 
@@ -41,12 +41,7 @@ def _offer(entry: str, platform: str) -> Offer:
     return Offer(browser=browser, version=version, platform=platform)
 
 
-def candidates(offers: Offers, wanted: list[Capabilities]) -> list[OrchestratorId]:
-    """The orchestrators that can serve at least one of the capability sets."""
-    return [each for each, offered in offers.items() if first_match(wanted, offered) is not None]
-
-
 def describe(offers: Offers) -> str:
     """All offers, for a person."""
     told = {str(offer) for offered in offers.values() for offer in offered}
-    return ", ".join(sorted(told, key=str.lower)) or "nothing, as no orchestrator is in service"
+    return ", ".join(sorted(told, key=str.lower)) or "none, because no orchestrator is in service"

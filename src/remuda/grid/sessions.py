@@ -14,13 +14,14 @@ from remuda.base import clock
 from remuda.base.ids import ManagerId, OrchestratorId, SessionId
 from remuda.fleet.bell import bell_of
 from remuda.fleet.liveness import Beat
-from remuda.fleet.logbook import KEEP
+from remuda.fleet.origin import Origin
 from remuda.fleet.tracing import SpanContext, decode_context, encode_context, is_recording
-from remuda.grid.model import LEGAL_ORIGINS, STARTUP_BUCKETS, State, state_of
+from remuda.grid.model import KEPT_LOG_ENTRIES, LEGAL_ORIGINS, STARTUP_BUCKETS, State, state_of
 from remuda.grid.omission import Requested
 from remuda.keyspace import grid, metrics
 from remuda.keyspace.key import ChannelName
 from remuda.keyspace.log_codes import BY_CODE
+from remuda.keyspace.metering import TIMER, TIMERS
 from remuda.store import ProvidedTransaction, Store, load_script
 from remuda.store.commands import stream_entries
 
@@ -41,6 +42,9 @@ _MOVE = load_script(
         grid.SESSION_CAPABILITIES,
         grid.SESSION_REQUESTED_SHORT,
         grid.REQUESTS_LARGE,
+        grid.SESSION_ORIGIN,
+        TIMER,
+        TIMERS,
     ],
     args=[
         "session",
@@ -83,7 +87,7 @@ def _write_log(transaction: ProvidedTransaction, session: SessionId, code: str, 
     """Adds an event to the session's log and to the counter of its code."""
     entry = BY_CODE[code]
     fields = {"component": entry.component, "level": entry.level, "code": code, "meta": _json(meta)}
-    transaction.xadd(grid.SESSION_LOG(session), fields, about=KEEP)
+    transaction.xadd(grid.SESSION_LOG(session), fields, about=KEPT_LOG_ENTRIES)
     transaction.hincrby(metrics.METRICS_SESSIONS_LOG(entry.level), code)
 
 
@@ -98,15 +102,15 @@ class Sessions:
         session: SessionId,
         *,
         requested: Requested,
-        downstream: Mapping[str, str],
+        origin: Origin,
+        user_agent: str = "",
         labels: Mapping[str, str] | None = None,
         trace: SpanContext | None = None,
         manager: ManagerId | None = None,
-        line: str = "",
     ) -> None:
         """Writes a new session down as queued. Its beat comes with it, so no sweep finds it dead.
 
-        `manager` creates it, and `line` is where it waits: should that manager be killed, it ends.
+        `manager` creates it: should that one be killed, it ends.
         """
         now = clock.rfc3339()
         async with self._store.transaction() as transaction:
@@ -115,7 +119,11 @@ class Sessions:
             if requested.short is not None:
                 transaction.set(grid.SESSION_REQUESTED_SHORT(session), requested.short)
                 transaction.hset(grid.REQUESTS_LARGE(), {session: len(requested.whole)})
-            transaction.hset(grid.SESSION_DOWNSTREAM(session), {**downstream, "lastSeen": now})
+            client = {"host": origin.address, "userAgent": user_agent, "lastSeen": now}
+            transaction.hset(grid.SESSION_DOWNSTREAM(session), client)
+            transaction.hset(grid.SESSION_ORIGIN(session), origin.fields())
+            if origin.account:
+                transaction.sadd(grid.SESSIONS_OF(origin.account), session)
             if labels:
                 transaction.hset(grid.SESSION_METADATA(session), labels)
             if trace is not None:
@@ -123,7 +131,7 @@ class Sessions:
                 transaction.hset(grid.SESSION_TELEMETRY_CREATION(session), telemetry)
             manager_beat(session).write(transaction)
             if manager is not None:
-                transaction.hset(grid.MANAGER_SESSIONS(manager), {session: line})
+                transaction.hset(grid.MANAGER_SESSIONS(manager), {session: origin.account})
                 transaction.sadd(grid.MANAGERS_CREATING(), manager)
             transaction.sadd(grid.SESSIONS_ACTIVE(), session)
             transaction.hincrby(metrics.METRICS_SESSIONS_TOTAL(), State.QUEUED)
@@ -132,6 +140,14 @@ class Sessions:
         """Takes an id that was not chosen here; False if there is, or was, a session of that name."""
         stamp = State.QUEUED.stamp
         return bool(await self._store.hsetnx(grid.SESSION_STATUS(session), stamp, clock.rfc3339()))
+
+    async def unreserve(self, session: SessionId) -> None:
+        """Gives up an id that was reserved, for a session that is not to be."""
+        await self._store.delete(grid.SESSION_STATUS(session))
+
+    async def account(self, session: SessionId) -> str | None:
+        """Whose session it is; None when there is none."""
+        return await self._store.hget(grid.SESSION_ORIGIN(session), "account") or None
 
     async def move(
         self,
@@ -165,6 +181,9 @@ class Sessions:
                 grid.SESSION_CAPABILITIES(session),
                 grid.SESSION_REQUESTED_SHORT(session),
                 grid.REQUESTS_LARGE(),
+                grid.SESSION_ORIGIN(session),
+                TIMER(session),
+                TIMERS(),
             ],
             args=[
                 session,
@@ -176,7 +195,7 @@ class Sessions:
                 entry.level,
                 code,
                 _json(meta),
-                KEEP,
+                KEPT_LOG_ENTRIES,
                 session_bell(session),
             ],
         )
@@ -199,11 +218,18 @@ class Sessions:
             _write_log(transaction, session, "DSTART", **({"warm": True} if is_warm else {}))
 
     async def open(
-        self, session: SessionId, *, upstream: Mapping[str, str | int], actual: Mapping[str, Any]
+        self,
+        session: SessionId,
+        *,
+        upstream: Mapping[str, str | int],
+        actual: Mapping[str, Any],
+        is_tls: bool = False,
     ) -> None:
         """Writes down where the session's node listens and what its browser is."""
         async with self._about(session) as transaction:
             transaction.hset(grid.SESSION_UPSTREAM(session), upstream)
+            if is_tls:
+                transaction.set(grid.SESSION_SCHEME(session), "https")
             transaction.hset(grid.SESSION_CAPABILITIES(session), {"actual": _json(actual)})
             _write_log(transaction, session, "LSINIT")
             transaction.publish(session_bell(session))
@@ -226,13 +252,17 @@ class Sessions:
         """The state of the session; None when there is none."""
         return state_of(await self._store.hgetall(grid.SESSION_STATUS(session)))
 
+    async def is_seen(self, session: SessionId, *, limited_to: str | None) -> bool:
+        """Whether a client that sees nothing but this account's sees the session; None: it sees them all."""
+        return limited_to is None or await self.account(session) == limited_to
+
     async def requested(self, session: SessionId) -> Any:
         """What the client asked for: the capability sets; None when there is no such session."""
         text = await self._store.hget(grid.SESSION_CAPABILITIES(session), "requested")
         return None if text is None else msgspec.json.decode(text)
 
     async def trace(self, session: SessionId) -> SpanContext | None:
-        """The span that the session was created in; None where it is not known or nobody wants to know."""
+        """The span that the session was created in; None if it is not known, or spans are not recorded."""
         if not is_recording():
             return None
         return decode_context(await self._store.hget(grid.SESSION_TELEMETRY_CREATION(session), "context"))

@@ -122,8 +122,11 @@ def sift(wanted: Capabilities, allowed: Allowance = NOTHING_MORE) -> Sifted:
 
 def check_all(sets: Iterable[Capabilities], allowed: Allowance) -> None:
     """InvalidArgument names what may not be said in any of the sets."""
+    # Each set has all of `alwaysMatch`. It is looked at once: a hundred times would take minutes.
+    seen: dict[tuple[str, int], Any] = {}
     for wanted in sets:
-        sift(wanted, allowed)
+        sift({name: value for name, value in wanted.items() if (name, id(value)) not in seen}, allowed)
+        seen |= {(name, id(value)): value for name, value in wanted.items()}
 
 
 _OptionSieve = Callable[[Sieve, str, Any, str], Any]
@@ -224,7 +227,7 @@ def _check_kind(value: Any, kind: type | None, what: str, name: str) -> None:
     if kind is None:
         raise unlisted(what, name)
     if not isinstance(value, kind):
-        raise InvalidArgument(f"{what} is {kind_of(value)}, which it cannot be")
+        raise InvalidArgument(f"{what} is {kind_of(value)}, which is not allowed")
 
 
 def _check_proxy(proxy: Any) -> None:

@@ -10,7 +10,8 @@ from typing import Any
 
 from remuda.base.ids import OrchestratorId, SessionId, SlotId
 from remuda.fleet.bell import bell_of
-from remuda.fleet.logbook import KEEP
+from remuda.fleet.uses import return_use
+from remuda.grid.model import KEPT_LOG_ENTRIES
 from remuda.keyspace import grid, metrics
 from remuda.keyspace.fleet import BELL
 from remuda.keyspace.key import ChannelName, Key, ListName, Name
@@ -91,7 +92,7 @@ class Slots:
             ],
             args=[
                 session,
-                KEEP,
+                KEPT_LOG_ENTRIES,
                 _template(grid.ORCHESTRATOR_BACKLOG),
                 _template(grid.ORCHESTRATOR_HOLDERS),
                 _bell_template(grid.ORCHESTRATOR_BACKLOG),
@@ -99,8 +100,10 @@ class Slots:
         )
         return None if slot is None else SlotId(slot)
 
-    async def release(self, session: SessionId) -> SlotId | None:
-        """Gives the session's slot back. Only call it when the session's browser is gone."""
+    async def release(self, session: SessionId, *, account: str | None = None) -> SlotId | None:
+        """Gives the session's slot back, and with it what its account uses. Only call it when the session's
+        browser is gone. `account` is whose session it is, where Redis may have forgotten."""
+        account = account or await self._store.hget(grid.SESSION_ORIGIN(session), "account")
         slot = await self._store.run(
             _RELEASE,
             keys=[grid.SESSION_SLOT(session)],
@@ -110,6 +113,9 @@ class Slots:
                 _bell_template(grid.ORCHESTRATOR_SLOTS_RECLAIMED),
             ],
         )
+        # Apart from the slot: should this process be killed in between, the use ends with its lease.
+        if account:
+            await return_use(self._store, account, session)
         return None if slot is None else SlotId(slot)
 
 

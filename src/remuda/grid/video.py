@@ -20,6 +20,14 @@ MAX_RATE = 30
 LONGEST_NAME = 120
 FILE = "video.mp4"
 
+WORDS = frozenset(
+    (
+        *("enableVideo", "recordVideo", "disableRecording"),
+        *("screenResolution", "videoScreenSize", "videoFrameRate", "videoName"),
+    )
+)
+"""All that is read here."""
+
 # Selenoid writes the depth of the screen behind its size.
 _SIZE = re.compile(r"(\d{1,5})x(\d{1,5})(?:x\d{1,2})?")
 # What a playlist, a URL and ffmpeg's own patterns all take as it is.

@@ -1,5 +1,6 @@
 """WebDriver on the wire: its paths, and the JSON in which a value and an error are answered. Pure."""
 
+import re
 from typing import Any
 
 import msgspec
@@ -13,6 +14,13 @@ HUB = "/wd/hub"
 
 # W3C WebDriver 6.3, "send a response".
 HEADERS = (("Cache-Control", "no-cache"),)
+
+_webdriver = re.compile(rf"{HUB}/|{SESSION}(?![^/?])|/se/|/status(?![^?])").match
+
+
+def is_webdriver(target: str) -> bool:
+    """Whether this path is one of WebDriver clients, which understand errors in the W3C form only."""
+    return _webdriver(target) is not None
 
 
 def answer_value(value: Any, *, status: int = 200) -> Answer:
@@ -31,4 +39,4 @@ def read_json(body: bytes) -> Any:
     try:
         return msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InvalidArgument(f"The body is no JSON: {error}") from error
+        raise InvalidArgument(f"The body is not valid JSON: {error}") from error

@@ -14,8 +14,9 @@ from pathlib import Path
 
 from remuda.base.config import Config
 from remuda.base.programs import Program, locate, probe_all, search
-from remuda.fleet.browsers import all_places
+from remuda.fleet.browsers import BrowserConfig, all_places
 from remuda.grid.browsers.families import FAMILIES, FIREFOX, Browser, Family
+from remuda.grid.room import GridConfig
 
 _GECKODRIVERS = {
     ("Linux", "x86_64"): "linux64",
@@ -64,7 +65,7 @@ def find_browsers(config: Config | None = None) -> list[Browser]:
 
 def survey_browsers(config: Config | None = None, *, places: Sequence[str] | None = None) -> Survey:
     """All browsers and all obstacles; a path that the config names is used instead of a search."""
-    config = config or Config()
+    config = config or Config(BrowserConfig(), GridConfig())
     found = [_find(family, config, places) for family in FAMILIES.values()]
     # All at once, and each once: ChromeDriver serves two families.
     questions = list(dict.fromkeys(question for each in found for question in each.questions()))
@@ -81,8 +82,8 @@ def _find(family: Family, config: Config, places: Sequence[str] | None) -> _Foun
     if everywhere is None:
         more = [str(place) for pattern in family.places for place in sorted(Path("/").glob(pattern))]
         everywhere = [*all_places(), *more]
-    binary = getattr(config, family.option) if family.option else ""
-    driver = getattr(config, family.driver_option) if family.driver_option else ""
+    binary = config.value(family.option) if family.option else ""
+    driver = config.value(family.driver_option) if family.driver_option else ""
     binaries = [locate(Path(binary))] if binary else search(family.commands, everywhere)
     drivers = [locate(Path(driver))] if driver else search(family.driver_commands, everywhere)
     if family is FIREFOX and places is None and not driver:
@@ -109,7 +110,7 @@ def _judge(found: _Found, answers: dict[tuple[Path, tuple[str, ...]], Program]) 
     else:
         drivers = [Program(path, version=binaries[0].version) for path in found.drivers if binaries]
     if family.needs_display and binaries and drivers and not has_display():
-        problem = "needs a display, and there is neither one nor Xvfb to make one"
+        problem = "needs a display, and neither a display nor Xvfb was found"
         return Survey((), (Finding(family.title, problem, "apt-get install xvfb"),))
     return match(family, binaries, drivers)
 
@@ -162,7 +163,7 @@ def _broken(program: Program) -> Finding:
     return Finding(
         subject=str(program.path),
         problem=program.problem,
-        advice=f"try {program.path} --version, then reinstall it or name another one",
+        advice=f"run {program.path} --version, then reinstall it or configure another path",
     )
 
 

@@ -19,11 +19,13 @@ class Assignment:
     session: SessionId
     chosen: int
     """Which of the requested capability sets the browser is started with; 0 is the first."""
+    browser: int = 0
+    """Which of the browsers of the node's driver that is; 0 is the one that the node was made for."""
 
     def encode(self) -> bytes:
-        return f"{self.session} {self.chosen}".encode()
+        return f"{self.session} {self.chosen} {self.browser}".encode()
 
     @classmethod
     def decode(cls, message: bytes) -> "Assignment":
-        session, _, chosen = message.decode().partition(" ")
-        return cls(SessionId(session), int(chosen))
+        session, chosen, browser = message.decode().split(" ")
+        return cls(SessionId(session), int(chosen), int(browser))

@@ -13,8 +13,7 @@ import msgspec
 
 from remuda.base.errors import InvalidArgument, Unavailable
 from remuda.fleet.relay import Answer, Handle, Request
-from remuda.grid.node.devtools import DevToolsWays
-from remuda.grid.node.recording.devtools import DevTools, Said
+from remuda.grid.node.devtools import DevTools, DevToolsWays, Said
 from remuda.grid.wire import HEADERS
 
 TIMEOUT = 10.0
@@ -53,12 +52,14 @@ class Clipboard:
                 found = await page.call("Runtime.evaluate", {"expression": "area.value"})
                 return str(found["result"]["value"])
         except (TimeoutError, KeyError) as error:
-            raise Unavailable("The browser does not let its clipboard be used") from error
+            raise Unavailable("The browser does not allow access to its clipboard") from error
 
     @asynccontextmanager
     async def _scratch_page(self) -> AsyncIterator["_Page"]:
         way = await self._ways.to_browser()
-        tools = await DevTools.connect(way.address, way.target or "/", timeout=TIMEOUT)
+        tools = await DevTools.connect(
+            way.address, way.target or "/", source=self._ways.source, timeout=TIMEOUT
+        )
         try:
             heard = tools.listen()
             browser = _Page(tools, heard)
@@ -88,7 +89,7 @@ class _Page:
         async for said in self._heard:
             if said.id == number:
                 return msgspec.json.decode(said.result, type=dict[str, Any])
-        raise Unavailable("The browser has closed its DevTools")
+        raise Unavailable("The browser closed its DevTools connection")
 
 
 def _literal(text: str) -> str:

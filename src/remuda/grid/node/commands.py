@@ -9,8 +9,11 @@ from functools import partial
 
 import msgspec
 
+from remuda.accounts.tickets import Tickets
 from remuda.base.errors import DriverUnavailable, InvalidArgument, SessionLost, UnknownCommand
+from remuda.base.hosts import InternalHosts
 from remuda.base.ids import SessionId
+from remuda.fleet.internal import serve_internally
 from remuda.fleet.permits import NOTHING_MORE, Allowance
 from remuda.fleet.permits.rules import shown, unlisted
 from remuda.fleet.relay import Address, Answer, Forward, Guard, Handle, Limits, Plan, Relay, Request
@@ -23,7 +26,7 @@ from remuda.grid.node.extensions import check_extension
 from remuda.grid.node.files import ONE_FILE, Files
 from remuda.grid.node.idle import Idleness
 from remuda.grid.node.labelling import Labelling
-from remuda.grid.node.recording import Recorder
+from remuda.grid.node.recording.recorder import Recorder
 from remuda.grid.node.uploads import MAX_BODY
 from remuda.grid.options import cookie_label, cookie_message, read_message
 from remuda.grid.wire import HEADERS, answer_error, answer_value, read_json
@@ -34,7 +37,7 @@ CDP = "/se/cdp"
 SYSTEM_ACCESS = "remote-allow-system-access"
 
 
-class Commands:
+class NodeCommands:
     """Serves one session's requests, from `listen` to `close`."""
 
     def __init__(
@@ -44,6 +47,7 @@ class Commands:
         fate: Fate,
         *,
         guard: Guard,
+        tickets: Tickets,
         driver_session: str,
         devtools: Address | None,
         idleness: Idleness,
@@ -57,7 +61,7 @@ class Commands:
         self._outer, self._inner = f"/session/{session}", f"/session/{driver_session}"
         self._driver = driver
         self._fate = fate
-        self._devtools = DevToolsWays(driver, devtools, session)
+        self._devtools = DevToolsWays(driver, devtools, session, tickets)
         self._clipboard = Clipboard(self._devtools).plans()
         self._files = files
         self._labelling = labelling
@@ -88,16 +92,13 @@ class Commands:
         )
         self._server: asyncio.Server | None = None
 
-    async def listen(self, host: str) -> int:
+    async def listen(self, hosts: InternalHosts) -> int:
         """Opens a port; its number."""
-        loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(self._relay.protocol, host, 0)
-        port: int = self._server.sockets[0].getsockname()[1]
+        self._server, port = await serve_internally(self._relay, hosts)
         return port
 
     async def close(self) -> None:
         """Closes the port, once those who still wait have their answer."""
-        self._files.close()
         if self._server is not None:
             self._server.close()
         await self._relay.drain(LAST_ANSWERS)
@@ -111,12 +112,13 @@ class Commands:
         if self._fate.ending is not None:
             raise SessionLost(f"This session ended at {self._fate.decided_at}: {self._fate.ending}")
         command = target[len(outer) :]
-        path = command.partition("?")[0]
+        # geckodriver takes a command with a slash behind it, too, so that must not lead around its plan.
+        path = command.partition("?")[0].rstrip("/")
         plan = self._plans.get((request.method, path))
         if plan is not None:
             return plan
         if request.method == "GET" and path.startswith(ONE_FILE):
-            return self._files.fetch(path.removeprefix(ONE_FILE))
+            return self._files.fetch(request, path.removeprefix(ONE_FILE))
         if path.startswith(AEROKUBE):
             return self._route_aerokube(request, path)
         if path.startswith(CDP + "/"):
@@ -149,7 +151,7 @@ class Commands:
         if what == "devtools":
             return self._devtools.find(rest, is_upgrade=request.is_upgrade)
         if what == "download" and request.method == "GET":
-            return self._files.fetch(rest)
+            return self._files.fetch(request, rest)
         if what == "download" and request.method == "DELETE":
             return self._files.remove(rest)
         if (what, rest) == ("clipboard", "") and (plan := self._clipboard.get(request.method)) is not None:
@@ -214,7 +216,7 @@ class Commands:
         )
 
     async def _say(self, message: str) -> Answer:
-        # Without a video there is nobody to read it, which is no reason for a test to fail.
+        # Without a video the message is dropped: a test should not fail for that.
         if self._recorder is not None:
             await self._recorder.say(message)
         return answer_value(None)

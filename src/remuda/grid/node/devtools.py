@@ -1,14 +1,19 @@
-"""The ways to a Chromium's DevTools: to the browser, to a page of it, and to what it says of itself.
+"""A Chromium's DevTools: the ways to the browser, to a page of it and to what it says of itself, and a
+connection of the node's own.
 
-Their paths have secrets in them that only the browser tells. What it says of itself is told with URLs of
-the front door, in place of its own address.
+The paths have secrets in them that only the browser tells. What it says of itself is told with URLs of the
+front door, in place of its own address.
 """
 
+from collections.abc import AsyncIterator
+from contextlib import suppress
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import msgspec
+from msgspec import Struct
 
+from remuda.accounts.tickets import Tickets
 from remuda.base.errors import (
     DriverUnavailable,
     InvalidArgument,
@@ -18,17 +23,64 @@ from remuda.base.errors import (
     UpgradeRequired,
 )
 from remuda.base.ids import SessionId
+from remuda.fleet.origin import Origin
 from remuda.fleet.relay import Address, Answer, Forward, Plan, Request
+from remuda.fleet.websocket import WebSocket, WebSocketClosed
 from remuda.grid.node.driver import Driver
 
 TIMEOUT = 10.0
 
 
+class Said(Struct):
+    """An event or the answer to a command; each part that it does not have is empty."""
+
+    id: int = 0
+    method: str = ""
+    session: str = msgspec.field(name="sessionId", default="")
+    params: msgspec.Raw = msgspec.field(default_factory=lambda: msgspec.Raw(b"{}"))
+    result: msgspec.Raw = msgspec.field(default_factory=lambda: msgspec.Raw(b"{}"))
+
+
+class DevTools:
+    """A connection, open from `connect` to `close`: commands go out, whatever the browser says comes in."""
+
+    def __init__(self, socket: WebSocket) -> None:
+        self._socket = socket
+        self._count = 0
+
+    @classmethod
+    async def connect(cls, address: Address, path: str, *, source: str, timeout: float) -> "DevTools":
+        """A connection from the address `source`; Unavailable when the browser does not want one."""
+        return cls(await WebSocket.open(address, path, source=source, timeout=timeout))
+
+    def send(self, method: str, params: dict[str, Any], *, session: str = "") -> int:
+        """Gives a command; the id that its answer will have. One to a browser that is gone is lost: `listen`
+        tells of that."""
+        self._count += 1
+        order = {"id": self._count, "method": method, "params": params}
+        text = msgspec.json.encode({**order, "sessionId": session} if session else order).decode()
+        with suppress(WebSocketClosed):
+            self._socket.send(text)
+        return self._count
+
+    async def listen(self) -> AsyncIterator[Said]:
+        """What the browser says, until it is gone."""
+        decoder = msgspec.json.Decoder(Said)
+        async for text in self._socket:
+            yield decoder.decode(text)
+
+    def close(self) -> None:
+        self._socket.close()
+
+
 class DevToolsWays:
     """Finds the ways to the DevTools of one session's browser; UnknownCommand if it has none."""
 
-    def __init__(self, driver: Driver, address: Address | None, session: SessionId) -> None:
+    def __init__(self, driver: Driver, address: Address | None, session: SessionId, tickets: Tickets) -> None:
         self._driver = driver
+        self._tickets = tickets
+        self.source = driver.source
+        """The address from which the browser may be connected to."""
         self._address = address
         self._session = session
 
@@ -57,7 +109,7 @@ class DevToolsWays:
         if kind not in ("", "browser", "page") or (target and kind != "page"):
             raise UnknownCommand(f"There are no DevTools at {path[:100]}")
         if not is_upgrade:
-            raise InvalidArgument("DevTools are spoken to by WebSocket")
+            raise InvalidArgument("DevTools need a WebSocket")
         return await (self.to_page(target) if kind == "page" else self.to_browser())
 
     async def serve(self, request: Request, path: str) -> Plan:
@@ -65,13 +117,13 @@ class DevToolsWays:
         kind, _, rest = path.strip("/").partition("/")
         if kind == "devtools":
             if not request.is_upgrade:
-                raise UpgradeRequired("DevTools are spoken to by WebSocket.")
+                raise UpgradeRequired("DevTools need a WebSocket.")
             what, _, target = rest.partition("/")
             # Chromium's own name for the browser is of no use to a client: there is only this one.
             return await self.find(what if what == "browser" else f"{what}/{target}", is_upgrade=True)
         if kind == "json":
             return await self._tell(request, rest or "list")
-        raise UnknownCommand(f"There is nothing at {path[:100]}; DevTools have /json/list and the like")
+        raise UnknownCommand(f"There is nothing at {path[:100]}; DevTools paths are such as /json/list")
 
     async def _tell(self, request: Request, asked: str) -> Plan:
         what, _, target = asked.partition("/")
@@ -98,14 +150,19 @@ class DevToolsWays:
         """The same with URLs that work from the client's side."""
         if isinstance(told, list):
             return [self._translate(each, request) for each in told]
-        host = request.header("x-forwarded-host") or request.header("host") or ""
-        scheme = "wss" if request.header("x-forwarded-proto") == "https" else "ws"
-        ours = f"{host}/cdp/{self._session}"
+        origin = Origin.read(request.header, address=request.client)
+        scheme = origin.websocket_scheme
+        ours = f"{origin.host}/cdp/{self._session}"
         target = urlsplit(told.get("webSocketDebuggerUrl", "")).path
         # Of the browser itself there is but one way, whatever Chromium calls it.
         way = ours + target if target.startswith("/devtools/page/") else ours
         frontend = told.get("devtoolsFrontendUrl", "").replace(f"ws={self._reachable()}", f"{scheme}={ours}")
-        urls = {"webSocketDebuggerUrl": f"{scheme}://{way}", "devtoolsFrontendUrl": frontend}
+        # The WebSocket's URL is a part of this one's query.
+        permit = quote(self._tickets.add_to("", self._session, origin), safe="")
+        urls = {
+            "webSocketDebuggerUrl": self._tickets.add_to(f"{scheme}://{way}", self._session, origin),
+            "devtoolsFrontendUrl": frontend + permit,
+        }
         return {**told, **{name: url for name, url in urls.items() if name in told}}
 
     def _forward(self, path: str) -> Forward:
@@ -115,7 +172,7 @@ class DevToolsWays:
     async def _ask(self, path: str) -> Any:
         status, body = await self._driver.call("GET", path, to=self._reachable(), timeout=TIMEOUT)
         if status != 200:
-            raise DriverUnavailable("The browser does not tell where its DevTools are")
+            raise DriverUnavailable("The browser did not report the address of its DevTools")
         return msgspec.json.decode(body)
 
     def _reachable(self) -> Address:

@@ -66,7 +66,7 @@ class Display:
 
 
 async def _read_line(descriptor: int) -> str:
-    """What comes up to the end of a line; to the end, as whoever writes dies if nobody reads any more."""
+    """What comes up to the end of a line; to the end, because the writer dies if its pipe is closed."""
     text = b""
     while not text.endswith(b"\n"):
         await until_readable(descriptor)

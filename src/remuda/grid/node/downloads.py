@@ -53,12 +53,12 @@ class Downloads:
         request = read_json(body)
         name = request.get("name") if isinstance(request, dict) else None
         if not isinstance(name, str):
-            raise InvalidArgument("The request has no 'name', that of a downloaded file")
+            raise InvalidArgument("The request has no 'name' of a downloaded file")
         file, size = self.open(name)
         with file:
             if size > MAX_ZIPPED:
                 raise FileTooLarge(
-                    f"{name!r} has {size} bytes; more than {MAX_ZIPPED} only come by GET .../se/files/<name>"
+                    f"{name!r} has {size} bytes; above {MAX_ZIPPED} bytes use GET .../se/files/<name>"
                 )
             described = _describe(name, os.fstat(file.fileno()))
             packed = io.BytesIO()

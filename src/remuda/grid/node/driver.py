@@ -2,15 +2,17 @@
 everything that it started."""
 
 import asyncio
-import http.client
 import os
 import secrets
+import shlex
 import shutil
 import socket
 import subprocess
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
+from itertools import takewhile
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -18,21 +20,23 @@ import msgspec
 import psutil
 
 from remuda.base.confinement import Confinement, browser_environ
-from remuda.base.descriptors import own_lack
-from remuda.base.errors import DriverTimeout, DriverUnavailable, InvalidArgument
+from remuda.base.errors import DriverTimeout, DriverUnavailable, InvalidArgument, UpstreamUnavailable
 from remuda.base.filters import admit_only
 from remuda.base.hosts import hidden_loopback
 from remuda.base.ids import NodeId
 from remuda.base.log import get_logger
 from remuda.base.processes import (
     adopt_orphans,
-    birth_of,
+    children_of,
     exit_status,
     has_ended,
     kill_descendants,
+    running_since,
     until_exit,
     until_readable,
 )
+from remuda.base.programs import launched_by, loader_of
+from remuda.fleet.http_client import ask
 from remuda.fleet.leftovers import MARK
 from remuda.fleet.relay import Address
 from remuda.grid.browsers import Browser
@@ -43,6 +47,9 @@ from remuda.grid.node.pulse import Question, ask_connection, ask_http, ask_kerne
 KILL_TIMEOUT = 10.0
 START_ATTEMPTS = 3
 LOOK_EVERY = 0.005
+LOOK_AT_BROWSER_EVERY = 1.0
+BROWSER_PID = "browser.pid"
+"""Where `launch-chromium` writes the browser's pid down, below HOME."""
 
 log = get_logger(__name__)
 
@@ -50,8 +57,20 @@ log = get_logger(__name__)
 class Driver:
     """A running driver on a port of its own."""
 
-    def __init__(self, node: NodeId, browser: Browser, confinement: Confinement) -> None:
+    def __init__(
+        self,
+        node: NodeId,
+        browser: Browser,
+        confinement: Confinement,
+        *,
+        kin: Sequence[Browser] = (),
+        with_programs: bool = False,
+    ) -> None:
+        """`kin` are further browsers that the same driver starts. `with_programs`, extensions of theirs may
+        start programs of this machine."""
         self.browser = browser
+        self._with_programs = with_programs
+        self._browsers = (browser, *kin)
         self.confinement = confinement
         self._node = node
         # A short path: Chromium puts a socket in here, and those have at most 107 characters.
@@ -61,6 +80,8 @@ class Driver:
         self._log = self.directory / "driver.log"
         self._process: subprocess.Popen[bytes] | None = None
         self._display: Display | None = None
+        self._launched: Browser | None = None
+        """The one of its browsers that has a launcher."""
         self._early: tuple[str, Capabilities] | None = None
         self._watch: asyncio.Task[None] | None = None
         self.on_open: Callable[[], None] = lambda: None
@@ -81,7 +102,7 @@ class Driver:
     async def start(self, *, timeout: float) -> None:
         """Starts the driver and waits until it listens."""
         adopt_orphans()
-        environ = self._environ()
+        environ = await asyncio.to_thread(self._prepare_launch, self._environ())
         if self.browser.family.needs_display and not environ.get("DISPLAY"):
             self._display = await Display.start(environ, self.confinement, timeout=timeout)
             environ["DISPLAY"] = self._display.name
@@ -90,21 +111,60 @@ class Driver:
                 port = await self._start(environ)
         except TimeoutError:
             raise DriverTimeout(
-                f"The driver does not listen after {timeout:g} s{self._last_words()}"
+                f"The driver did not listen within {timeout:g} s{self._last_words()}"
             ) from None
         self.address = self.bidi_address = Address(self._host, port)
-        self._keep_strangers_out()
+        await asyncio.to_thread(self._close_ports_to_others)
 
-    def _keep_strangers_out(self) -> None:
+    def _close_ports_to_others(self) -> None:
         """Has the driver hear nothing but its node: not the pages that its browser shows, for instance.
 
         Where the machine forbids that, a secret path or a hidden address is what keeps pages out.
         """
         assert self._process is not None
         try:
-            admit_only(self.source, pid=self._process.pid)
+            admit_only(self.source, pid=self._process.pid, helper=self.confinement.helper)
         except OSError as error:
             log.debug("driver's port is not filtered", node=self._node, reason=str(error))
+
+    def _close_devtools_to_others(self, browser: int | None) -> None:
+        """Has the browser's own ports hear nothing but its node, now that its driver is connected to them.
+
+        A Chromium's DevTools obey any local program that finds them, such as the browser of another client.
+        """
+        assert self._process is not None
+        admit = partial(admit_only, self.source, helper=self.confinement.helper, friend=self._process.pid)
+        try:
+            # A browser that was started by a script is a child of it.
+            while browser is not None:
+                if admit(pid=browser):
+                    return
+                browser = next(iter(children_of(browser)), None)
+        except OSError as error:
+            log.debug("browser's ports are not filtered", node=self._node, reason=str(error))
+
+    def _keep_programs_out(self, actual: Capabilities) -> None:
+        """Has a browser find no program that an extension could start.
+
+        Extensions are looked at when a client brings one as WebDriver does, but BiDi brings others, and
+        DevTools can change one that is there. Neither can save a file in a directory that the browser has no
+        right to write to.
+        """
+        if self._with_programs:
+            return
+        profile = Path(actual.get("chrome", {}).get("userDataDir", "/"))
+        places = [profile / "NativeMessagingHosts"] if profile.is_relative_to(self.directory) else []
+        if "moz:profile" in actual:
+            homes = (self.directory / ".mozilla", self.directory / ".config" / "mozilla")
+            places = [home / "native-messaging-hosts" for home in homes]
+        for manifests in places:
+            try:
+                manifests.mkdir(parents=True, exist_ok=True)
+                for parent in takewhile(lambda each: each != self.directory, manifests.parents):
+                    self.confinement.own(parent)
+                manifests.chmod(0o500)
+            except OSError as error:  # On a full disk, for instance. A session needs it.
+                raise DriverUnavailable(f"{manifests} cannot be made: {error.strerror}") from error
 
     @property
     def display(self) -> Display | None:
@@ -117,7 +177,36 @@ class Driver:
             self._display = await Display.start(self._environ(), self.confinement, size=size, timeout=timeout)
 
     def _environ(self) -> dict[str, str]:
-        return {**browser_environ(self.directory), MARK: self._node}
+        return {**browser_environ(self.directory, self.confinement.openers), MARK: self._node}
+
+    @property
+    def launcher(self) -> Path | None:
+        """The program by which the driver starts the browser; None if that is the browser itself."""
+        path = self.confinement.openers / self.browser.family.launcher
+        # Where it was copied to, nothing may be run, perhaps. Then the browser only starts more slowly.
+        return path if self.browser == self._launched and os.access(path, os.X_OK) else None
+
+    def _prepare_launch(self, environ: dict[str, str]) -> dict[str, str]:
+        """The driver's environment, with all that the browser's launcher needs to know.
+
+        Debian's Chromium is a script around the browser which takes 15 ms, more on a busy machine. It is run
+        here, while no client waits, and not when the browser is started.
+        """
+        browser = next((each for each in self._browsers if each.family.launcher), None)
+        if browser is None:
+            return environ
+        self._launched = browser
+        command = [str(browser.binary)]
+        if loader_of(browser.binary) is None:
+            enter = self._enter()
+            command, environ = launched_by(browser.binary, environ, enter=enter) or (command, environ)
+        return {**environ, "CHROMIUM_COMMAND": shlex.join(command)}
+
+    def _enter(self) -> Callable[[], None]:
+        """Confines what is started to what a driver and its browsers may do."""
+        programs = [self.browser.driver, *(browser.binary for browser in self._browsers)]
+        runs_alone = self.browser.family.runs_alone and not self._with_programs
+        return self.confinement.inside(self.directory, programs, runs_alone=runs_alone)
 
     async def _start(self, environ: dict[str, str]) -> int:
         # More than once: a port that was free when it was chosen may have been taken meanwhile.
@@ -135,8 +224,7 @@ class Driver:
             "secret": self._secret,
         }
         args = [arg.format_map(values) for arg in self.browser.family.driver_args]
-        programs = [self.browser.driver, self.browser.binary]
-        enter = self.confinement.inside(self.directory, programs)
+        enter = self._enter()
         try:
             with self._log.open("wb") as output:
                 return subprocess.Popen(
@@ -177,7 +265,7 @@ class Driver:
     def has_ended(self) -> bool:
         """Whether the driver has ended by itself, or the browser that it started early."""
         early = None if self._early is None else self.browser_pid(self._early[1])
-        has_lost_browser = early is not None and birth_of(early) is None
+        has_lost_browser = early is not None and running_since(early) is None
         return has_lost_browser or (self._process is not None and has_ended(self._process))
 
     def browser_pid(self, actual: Capabilities) -> int | None:
@@ -219,11 +307,13 @@ class Driver:
             else ask_kernel(self._process.pid)
         }
         if devtools is not None:
-            questions["browser"] = ask_http(devtools, "/json/version")
+            questions["browser"] = ask_http(devtools, "/json/version", source=self.source)
         elif browser_pid is not None:
             port = _listening_port(browser_pid)
             questions["browser"] = (
-                ask_kernel(browser_pid) if port is None else ask_connection(Address("127.0.0.1", port))
+                ask_kernel(browser_pid)
+                if port is None
+                else ask_connection(Address("127.0.0.1", port), source=self.source)
             )
         return questions
 
@@ -253,23 +343,25 @@ class Driver:
             log.error("browser does not die", node=self._node)
         shutil.rmtree(self.directory, ignore_errors=True)
 
+    def choose_browser(self, number: int) -> None:
+        """Has the session to come get this one of the driver's browsers."""
+        self.browser = self._browsers[number]
+
     # Its protocol
 
     async def call(
         self, method: str, path: str, body: bytes = b"", *, timeout: float, to: Address | None = None
     ) -> tuple[int, bytes]:
         """Status and body of what the driver, or its browser, answers; DriverUnavailable if it does not."""
-        # In a thread and with the standard library: a session needs three of these in its whole life.
         target = self.prefix + path if to is None else path
+        headers = {"Content-Type": "application/json; charset=utf-8"}
         try:
-            return await asyncio.to_thread(
-                _call, to or self.address, method, target, body, timeout, self.source
+            return await ask(
+                to or self.address, method, target, body, headers=headers, source=self.source, timeout=timeout
             )
-        except (OSError, http.client.HTTPException) as error:
-            lack = own_lack(error) if isinstance(error, OSError) else None
-            raise lack or DriverUnavailable(
-                f"The driver does not answer: {str(error) or type(error).__name__}"
-            ) from error
+        except UpstreamUnavailable as error:
+            asked = "driver" if to is None else "browser"
+            raise DriverUnavailable(f"The {asked} at {error.message}") from error
 
     async def new_session(self, request: Capabilities, *, timeout: float) -> tuple[str, Capabilities]:
         """The driver's session id and capabilities; when it refuses, DriverUnavailable in its own words, or
@@ -279,16 +371,56 @@ class Driver:
         return session
 
     async def _new_session(self, request: Capabilities, *, timeout: float) -> tuple[str, Capabilities]:
-        status, body = await self.call("POST", "/session", msgspec.json.encode(request), timeout=timeout)
+        wanted = msgspec.json.encode(request)
+        if self.launcher is None:
+            status, body = await self.call("POST", "/session", wanted, timeout=timeout)
+        else:
+            status, body = await self._ask_while_browser_runs(wanted, timeout=timeout)
         try:
             value = msgspec.json.decode(body)["value"]
             if status == 200:
-                self._find_bidi(value["capabilities"])
-                return value["sessionId"], value["capabilities"]
+                actual = value["capabilities"]
+                await self._find_devtools(actual, timeout=timeout)
+                self._find_bidi(actual)
+                await asyncio.to_thread(self._close_devtools_to_others, self.browser_pid(actual))
+                self._keep_programs_out(actual)
+                return value["sessionId"], actual
             refusal = InvalidArgument if value["error"] == InvalidArgument.webdriver else DriverUnavailable
             raise refusal(value["message"])
         except (msgspec.DecodeError, KeyError, TypeError) as error:
-            raise DriverUnavailable(f"The driver's answer makes no sense: {body[:200]!r}") from error
+            raise DriverUnavailable(f"The driver's answer is not valid: {body[:200]!r}") from error
+
+    async def _ask_while_browser_runs(self, body: bytes, *, timeout: float) -> tuple[int, bytes]:
+        """The driver's answer to a new session. At a pipe, ChromeDriver waits a minute for a browser that has
+        exited: this does not."""
+        noted = self.directory / BROWSER_PID
+        noted.unlink(missing_ok=True)
+        answer = asyncio.ensure_future(self.call("POST", "/session", body, timeout=timeout))
+        try:
+            has_exited = False
+            while not (await asyncio.wait([answer], timeout=LOOK_AT_BROWSER_EVERY))[0]:
+                if has_exited:
+                    raise DriverUnavailable("session not created: Chrome instance exited")
+                # Once more, if so: the driver may be about to say why.
+                with suppress(OSError, ValueError):
+                    has_exited = running_since(int(noted.read_text())) is None
+            return answer.result()
+        finally:
+            answer.cancel()
+
+    async def _find_devtools(self, actual: Capabilities, *, timeout: float) -> None:
+        """Completes the capabilities of a Chromium whose driver, at its pipe, does not know its port."""
+        options = actual.setdefault(self.browser.family.options, {}) if self.launcher else {}
+        if self.launcher is None or "debuggerAddress" in options:
+            return
+        file = Path(actual["chrome"]["userDataDir"]) / "DevToolsActivePort"
+        try:
+            async with asyncio.timeout(timeout):
+                while not (port := _first_line(file)).isdecimal():  # noqa: ASYNC110  # Nothing tells of it.
+                    await asyncio.sleep(LOOK_EVERY)
+        except TimeoutError:
+            raise DriverTimeout(f"The browser told no port of its DevTools within {timeout:g} s") from None
+        options["debuggerAddress"] = f"localhost:{port}"
 
     def _find_bidi(self, actual: Capabilities) -> None:
         port = urlsplit(str(actual.get("webSocketUrl", ""))).port
@@ -320,6 +452,15 @@ class Driver:
         return session
 
 
+def _first_line(file: Path) -> str:
+    """The first line of a file; empty while there is none that is whole."""
+    try:
+        line, end, _ = file.read_text().partition("\n")
+    except FileNotFoundError:
+        return ""
+    return line if end else ""
+
+
 def _free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port: int = server.getsockname()[1]
@@ -333,17 +474,3 @@ def _listening_port(pid: int) -> int | None:
         # Firefox lets no other process look at it once it runs under another user than root.
         return None
     return next((each.laddr.port for each in connections if each.status == psutil.CONN_LISTEN), None)
-
-
-def _call(
-    address: Address, method: str, path: str, body: bytes, timeout: float, source: str
-) -> tuple[int, bytes]:
-    connection = http.client.HTTPConnection(
-        address.host, address.port, timeout=timeout, source_address=(source, 0)
-    )
-    try:
-        connection.request(method, path, body, {"Content-Type": "application/json; charset=utf-8"})
-        response = connection.getresponse()
-        return response.status, response.read()
-    finally:
-        connection.close()

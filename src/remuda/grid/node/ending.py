@@ -1,4 +1,4 @@
-"""How a session ends: for one reason, that of whoever was first."""
+"""How a session ends: for one reason, the first."""
 
 import asyncio
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ class Ending:
         return {name: text for name, text in told.items() if text}
 
     def __str__(self) -> str:
-        return self.message or (BY_CODE[self.code].meaning if self.code else "somebody has ended it")
+        return self.message or (BY_CODE[self.code].meaning if self.code else "it was ended from outside")
 
 
 def browser_ending(status: int | None) -> Ending:
@@ -49,7 +49,7 @@ def silent_ending(who: str, limit: float) -> Ending:
 
 
 class Fate:
-    """A session's ending, open until somebody decides it."""
+    """A session's ending, open until the first reason for it."""
 
     def __init__(self) -> None:
         self._decided: asyncio.Future[Ending] = asyncio.get_running_loop().create_future()

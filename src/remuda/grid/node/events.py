@@ -12,7 +12,7 @@ from remuda.base import clock
 from remuda.base.errors import InvalidArgument
 from remuda.base.ids import SessionId
 from remuda.fleet.relay import Answer, Handle, Request
-from remuda.grid.node.recording import Recorder
+from remuda.grid.node.recording.recorder import Recorder
 from remuda.grid.sessions import Sessions
 from remuda.grid.wire import answer_value, read_json
 

@@ -17,7 +17,8 @@ from remuda.fleet.permits.rules import unlisted
 
 PERMISSION = "nativeMessaging"
 MAX_MANIFEST = 1 << 20
-_ESCAPE = re.compile(rb"\\u00([0-9A-Fa-f]{2})")
+# Chromium takes \x6e, too, which JSON does not have.
+_ESCAPE = re.compile(rb"\\(?:u00|x)([0-9A-Fa-f]{2})")
 
 
 def check_extension(content: str | bytes, allowed: Allowance, *, where: str) -> None:

@@ -4,21 +4,31 @@ W3C WebDriver knows neither; these are Selenium's, and its clients use them with
 """
 
 import asyncio
+import os
+from collections.abc import AsyncGenerator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 from urllib.parse import unquote
 
 import msgspec
 
 from remuda.base.errors import InvalidArgument
-from remuda.fleet.relay import Answer, Handle, Plan, Request
+from remuda.fleet.relay import Answer, Handle, Request, Stream
 from remuda.grid.capabilities import Capabilities
 from remuda.grid.node.downloads import Downloads
-from remuda.grid.node.outlet import Outlet
 from remuda.grid.node.uploads import MAX_BODY, Uploads
 from remuda.grid.wire import answer_value
+from remuda.storage.ranges import Version, decide
 
 ONE_FILE = "/se/files/"
+_PIECE = 256 << 10
+_CONDITIONS = ("range", "if-range", "if-none-match", "if-modified-since")
+_FILE_HEADERS = (
+    # Whatever a site had the browser download must not run as a page of the herd's.
+    ("Content-Disposition", "attachment"),
+    ("X-Content-Type-Options", "nosniff"),
+    ("Cache-Control", "no-cache"),
+)
 
 
 class Files:
@@ -28,7 +38,6 @@ class Files:
         self._uploads = Uploads(directory / "uploads")
         self._uploading = asyncio.Lock()
         self._downloads = Downloads(directory / "downloads") if downloads else None
-        self._outlet = Outlet(self._downloads) if self._downloads else None
 
     def wishes(self, wanted: Capabilities, *, browser: str) -> Capabilities:
         """What the browser is to be asked for: as wanted, and to download to where it can be fetched from."""
@@ -48,11 +57,6 @@ class Files:
         """What the client is told that it got: Selenium's clients look for this before they ask for files."""
         return {**actual, "se:downloadsEnabled": True} if self._downloads is not None else actual
 
-    def close(self) -> None:
-        """Serves no more files."""
-        if self._outlet is not None:
-            self._outlet.close()
-
     def plans(self) -> dict[tuple[str, str], Handle]:
         """What becomes of each command about files, by its method and path."""
         upload = Handle(self._upload, MAX_BODY)
@@ -64,11 +68,22 @@ class Files:
             ("DELETE", "/se/files"): Handle(self._delete),
         }
 
-    async def fetch(self, name: str) -> Plan:
-        """What becomes of `GET /se/files/<name>`: the file itself, as long as it may be."""
-        self._enabled()
-        assert self._outlet is not None
-        return await self._outlet.way_to(unquote(name))
+    async def fetch(self, request: Request, name: str) -> Answer:
+        """The answer to `GET /se/files/<name>`: the file itself, however large, or the wanted part of it."""
+        file, size = await asyncio.to_thread(self._enabled().open, unquote(name))
+        try:
+            found = os.fstat(file.fileno())
+            version = Version(f'"{found.st_mtime_ns:x}-{size:x}"', found.st_mtime, size)
+            conditions = {name: value for name in _CONDITIONS if (value := request.header(name)) is not None}
+            outcome = decide(request.method, conditions, version)
+            headers = [*outcome.headers(version).items(), *_FILE_HEADERS]
+            file.seek(outcome.span.start)
+        except BaseException:
+            file.close()
+            raise
+        size = outcome.span.size
+        stream = Stream(_read(file, size), size, file.close)
+        return Answer(outcome.status, content_type="application/octet-stream", headers=headers, stream=stream)
 
     async def remove(self, name: str) -> Answer:
         """Deletes one file."""
@@ -91,9 +106,16 @@ class Files:
     def _enabled(self) -> Downloads:
         if self._downloads is None:
             raise InvalidArgument(
-                "This session keeps no downloads; ask for it with the capability 'se:downloadsEnabled': true"
+                "Downloads are off; turn them on with the capability 'se:downloadsEnabled': true"
             )
         return self._downloads
+
+
+async def _read(file: BinaryIO, size: int) -> AsyncGenerator[bytes, None]:
+    # No more than was announced, should the file grow meanwhile. Should it shrink, the relay breaks off.
+    while size > 0 and (piece := await asyncio.to_thread(file.read, min(size, _PIECE))):
+        size -= len(piece)
+        yield piece
 
 
 def with_downloads(wanted: Capabilities, directory: Path, *, browser: str) -> Capabilities:

@@ -27,7 +27,7 @@ class Labelling:
 
     async def add(self, labels: Labels) -> Answer:
         """Writes the labels down, beside those that are there."""
-        async with self._adding:  # Nobody else writes them while the session runs, so the count holds.
+        async with self._adding:  # Only this process writes them while the session runs, so the count holds.
             check_count(await self._sessions.labels(self._session) | labels)
             if labels:
                 await self._sessions.add_labels(self._session, labels)

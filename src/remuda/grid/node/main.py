@@ -4,25 +4,31 @@ import asyncio
 import os
 import signal
 import socket
+from collections.abc import Sequence
 from contextlib import suppress
 
 import uvloop
 
-from remuda.base.config import Config
+from remuda.accounts.room import AccountsConfig
+from remuda.base.certificate import Certificate
+from remuda.base.config import Config, HerdConfig
 from remuda.base.confinement import Confinement
 from remuda.base.errors import RemudaError
 from remuda.base.ids import NodeId
 from remuda.base.log import configure_logs, get_logger
+from remuda.fleet.browsers import BrowserConfig
+from remuda.fleet.internal import InternalTls, internal_hosts_of
 from remuda.fleet.leftovers import holder_name
 from remuda.fleet.lifeline import Lifeline
 from remuda.fleet.permits import Allowance
-from remuda.fleet.tracing import exporting
+from remuda.fleet.tracing import TracingConfig, exporting
 from remuda.grid.browsers import Browser
 from remuda.grid.node.assignment import LONGEST, Assignment
 from remuda.grid.node.ending import Ending
 from remuda.grid.node.node import Node
 from remuda.grid.node.payload import herd_args
-from remuda.grid.node.recording import Recording
+from remuda.grid.node.recording.policy import Recording
+from remuda.grid.room import GridConfig
 from remuda.store import Store
 
 log = get_logger(__name__)
@@ -32,21 +38,25 @@ log = get_logger(__name__)
 WARM = b"w"
 OPEN = b"o"
 SESSION_IS_SENT = 2.0
-"""A node that is born for a session is sent it right away."""
+"""A node that is forked for a session is sent it right away."""
 
 
 def run_node(
     config: Config,
-    browser: Browser,
+    browsers: Sequence[Browser],
     control: socket.socket,
     confinement: Confinement,
     *,
+    certificate: Certificate | None,
     with_browser: bool,
 ) -> int:
     """The whole life of a node that gets its session over a socket; its exit status."""
-    configure_logs(level=config.log_level, form=config.log_format, role="node", pid=os.getpid())
+    herd = config[HerdConfig]
+    configure_logs(level=herd.log_level, form=herd.log_format, role="node", pid=os.getpid())
     try:
-        uvloop.run(_live(config, browser, control, confinement, with_browser=with_browser))
+        uvloop.run(
+            _live(config, browsers, control, confinement, certificate=certificate, with_browser=with_browser)
+        )
     except RemudaError as error:
         log.error("node failed", reason=error.message)
         return 1
@@ -59,26 +69,32 @@ def run_node(
 
 async def _live(
     config: Config,
-    browser: Browser,
+    browsers: Sequence[Browser],
     control: socket.socket,
     confinement: Confinement,
     *,
+    certificate: Certificate | None,
     with_browser: bool,
 ) -> None:
     name = NodeId(holder_name())
+    browser, *kin = browsers
     args = herd_args(config, browser, has_sandbox=confinement.protection.has_sandbox)
     control.setblocking(False)
-    async with exporting(config), Store(config.redis, prefix=config.prefix, name=name) as store:
+    herd, browsing = config[HerdConfig], config[BrowserConfig]
+    async with exporting(config[TracingConfig]), Store(herd.redis, prefix=herd.prefix, name=name) as store:
         node = Node(
             store,
             name,
             browser,
+            kin=kin,
             confinement=confinement,
             recording=Recording.of(config),
             args=args,
-            headless=config.headless,
-            hang=config.browser_hang,
-            allowed=Allowance.of(config.allow_browser_args),
+            headless=browsing.headless,
+            hang=config[GridConfig].browser_hang,
+            hosts=internal_hosts_of(config, store, InternalTls(certificate)),
+            ticket_lifetime=config[AccountsConfig].ticket_lifetime,
+            allowed=Allowance.of(browsing.allow_browser_args),
         )
         leave = asyncio.Event()
         _heed_signals(node, leave, store)
@@ -145,6 +161,6 @@ async def _cooled(node: Node) -> None:
     try:
         await node.cooled()
     except RemudaError:
-        # A session that the node was born for comes any moment, and has to be told.
+        # A session that the node was forked for comes any moment, and has to be told.
         await asyncio.sleep(SESSION_IS_SENT)
         raise

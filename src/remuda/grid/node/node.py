@@ -2,33 +2,40 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
+from remuda.accounts.room import AccountsConfig
+from remuda.accounts.tickets import Tickets
 from remuda.base.confinement import Confinement, unconfined
 from remuda.base.errors import DriverTimeout, DriverUnavailable, Refused, RemudaError, Unavailable
+from remuda.base.hosts import LOOPBACK_ONLY, InternalHosts
 from remuda.base.ids import NodeId, SessionId
 from remuda.base.log import get_logger
 from remuda.fleet.liveness import Heart
 from remuda.fleet.permits import NOTHING_MORE, Allowance
 from remuda.fleet.relay import Address
 from remuda.fleet.secret import HerdSecret
+from remuda.fleet.tasks import retry_until_redis_returns, run_until
 from remuda.fleet.tracing import Span, get_tracer
+from remuda.fleet.uses import Uses
 from remuda.grid.browsers import Browser
 from remuda.grid.browsers.families import CHROME, FIREFOX
 from remuda.grid.capabilities import Capabilities
 from remuda.grid.model import State
 from remuda.grid.node.assignment import Assignment
-from remuda.grid.node.commands import Commands
+from remuda.grid.node.commands import NodeCommands
 from remuda.grid.node.driver import Driver
 from remuda.grid.node.ending import Ending, Fate
 from remuda.grid.node.events import Events
-from remuda.grid.node.extensions import check_extension
+from remuda.grid.node.extensions import PERMISSION, check_extension
 from remuda.grid.node.files import Files
 from remuda.grid.node.idle import Idleness
 from remuda.grid.node.labelling import Labelling
 from remuda.grid.node.payload import driver_request
 from remuda.grid.node.profile import take_apart
-from remuda.grid.node.recording import Recorder, Recording
+from remuda.grid.node.recording.policy import Recording
+from remuda.grid.node.recording.recorder import Recorder
 from remuda.grid.node.watch import Watch, watch_state
 from remuda.grid.options import Options, read_options, selenium_labels
 from remuda.grid.sessions import Sessions, node_beat
@@ -50,34 +57,45 @@ class Node:
         name: NodeId,
         browser: Browser,
         *,
+        kin: Sequence[Browser] = (),
         confinement: Confinement | None = None,
         recording: Recording | None = None,
         args: Sequence[str] = (),
         headless: bool = True,
         allowed: Allowance = NOTHING_MORE,
         hang: float = 0.0,
-        host: str = "127.0.0.1",
+        hosts: InternalHosts = LOOPBACK_ONLY,
+        ticket_lifetime: float = AccountsConfig.ticket_lifetime,
     ) -> None:
         self._store = store
         self._hang = hang
-        self._browser = browser
         self._recording = recording
         self._args = args
         self._headless = headless
         self._allowed = allowed
-        self._host = host
-        self._driver = Driver(name, browser, confinement or unconfined())
+        self._hosts = hosts
+        self._driver = Driver(
+            name,
+            browser,
+            confinement or unconfined(),
+            kin=kin,
+            with_programs=allowed.covers(PERMISSION),
+        )
         self._sessions = Sessions(store)
         self._timeouts = timeouts(store)
         self._heart = Heart(store)
         self._secret = HerdSecret(store)
+        self._tickets = Tickets(self._secret, ticket_lifetime)
         self._idleness = Idleness()
         self._fate = Fate()
         self._warming: asyncio.Task[None]
         self._was_warm = False
-        self._commands: Commands | None = None
+        self._commands: NodeCommands | None = None
         self._recorder: Recorder | None = None
         self._session = SessionId("")
+        self._account: str | None = None
+        self._uses = Uses(store)
+        self._using: asyncio.Task[None]
         self._chosen = 0
         self._patience: float | None = None
         self._files = Files(self._driver.directory, downloads=False)
@@ -107,9 +125,9 @@ class Node:
     async def _warm_up(self, *, with_browser: bool, on_warm: Callable[[], None]) -> None:
         limits = await self._timeouts.read()
         await self._secret.read()
-        await self._driver.start(timeout=limits["driverStartup"])
+        await self._driver.start(timeout=limits.driver_startup)
         if with_browser:
-            await self._driver.open_early(self._request({}), timeout=limits["nodeStartup"])
+            await self._driver.open_early(self._request({}), timeout=limits.node_startup)
         on_warm()
 
     async def cooled(self) -> None:
@@ -133,14 +151,17 @@ class Node:
         """The session's whole life here: opens it, serves it, and ends it."""
         session = self._session = assignment.session
         self._chosen = assignment.chosen
+        self._driver.choose_browser(assignment.browser)
         self._was_warm = self._warming.done()
         beat = asyncio.create_task(self._heart.run(), name="heart")
         state = asyncio.create_task(watch_state(self._store, session, self._fate), name="watch state")
         watchers = [self._warming, state]
+        self._using = asyncio.create_task(self._keep_use(), name="keep use")
         try:
             trace = await self._sessions.trace(session)
             with tracer.span("start node", trace, attributes=self._traits()) as span:
-                await self._open_unless_over(span)
+                # Given up half-way when the session is to end.
+                await run_until(self._fate.decided(), self._open(span), name="open session")
             if self._fate.ending is None:
                 watchers.append(asyncio.create_task(self._watch().run(), name="watch session"))
             with tracer.span("session", trace, attributes=self._traits()) as span:
@@ -155,6 +176,15 @@ class Node:
             for task in (beat, *watchers):
                 task.cancel()
             await self._close(self._fate.ending or Ending("TERM", is_fault=True))
+
+    async def _keep_use(self) -> None:
+        """Counts the session among what its account uses: its manager did so until it was created."""
+        read = partial(self._sessions.account, self._session)
+        known = {"session": self._session}
+        self._account = await retry_until_redis_returns(read, failure="account not read", **known)
+        if self._account is not None:
+            await self._uses.adopt(self._account, self._session)
+            await self._uses.run()
 
     def _watch(self) -> Watch:
         questions = (
@@ -177,23 +207,10 @@ class Node:
     def _traits(self) -> dict[str, str | bool]:
         return {
             "remuda.session.id": self._session,
-            "remuda.browser.name": self._browser.name,
-            "remuda.browser.version": self._browser.version,
+            "remuda.browser.name": self._driver.browser.name,
+            "remuda.browser.version": self._driver.browser.version,
             "remuda.node.warm": self._was_warm,
         }
-
-    async def _open_unless_over(self, span: Span) -> None:
-        """Opens the session, or gives up half-way when it is to end."""
-        opening = asyncio.create_task(self._open(span), name="open session")
-        over = asyncio.create_task(self._fate.decided(), name="session over")
-        try:
-            await asyncio.wait([opening, over], return_when=asyncio.FIRST_COMPLETED)
-            if opening.done():
-                opening.result()
-        finally:
-            for task in (opening, over):
-                task.cancel()
-            await asyncio.gather(opening, over, return_exceptions=True)
 
     async def _open(self, span: Span) -> None:
         session = self._session
@@ -202,7 +219,7 @@ class Node:
         with tracer.span("start driver", span.context):
             await self._warming
         await self._sessions.log(session, "DALIVE")
-        limit = (await self._timeouts.read())["nodeStartup"]
+        limit = (await self._timeouts.read()).node_startup
         sifted = await self._sift(self._wanted(await self._sessions.requested(session)))
         wanted = sifted.wanted
         self._heed(read_options(wanted))
@@ -242,10 +259,11 @@ class Node:
         is_recorded = self._recorder is not None and not self._recorder.problem
         return driver_request(
             self._prepare(wanted),
-            browser=self._browser,
+            browser=self._driver.browser,
             args=self._args,
             headless=self._headless,
             screen=self._driver.display if is_recorded else None,
+            launcher=self._driver.launcher,
         )
 
     def _wanted(self, sets: list[Capabilities] | None) -> Capabilities:
@@ -257,7 +275,7 @@ class Node:
     def _prepare(self, wanted: Capabilities) -> Capabilities:
         """Makes room for the session's files; what the browser is to be asked for."""
         self._files = Files(self._driver.directory, downloads=read_options(wanted).downloads)
-        return self._files.wishes(wanted, browser=self._browser.name)
+        return self._files.wishes(wanted, browser=self._driver.browser.name)
 
     async def _listen(self, inner_id: str, actual: dict[str, Any]) -> None:
         await self._allow_downloads(inner_id)
@@ -265,11 +283,12 @@ class Node:
         if self._recorder is not None:
             await self._recorder.start(driver_session=inner_id, devtools=self._devtools)
             granted = self._recorder.grants(granted)
-        self._commands = Commands(
+        self._commands = NodeCommands(
             self._session,
             self._driver,
             self._fate,
             guard=self._secret,
+            tickets=self._tickets,
             driver_session=inner_id,
             devtools=self._devtools,
             idleness=self._idleness,
@@ -279,23 +298,26 @@ class Node:
             recorder=self._recorder,
             allowed=self._allowed,
         )
-        port = await self._commands.listen(self._host)
+        port = await self._commands.listen(self._hosts)
         self._idleness.restart()
         await self._sessions.open(
             self._session,
-            upstream={"host": self._host, "port": port, "driverSessionID": inner_id},
+            upstream={"host": self._hosts.advertise, "port": port, "driverSessionID": inner_id},
+            is_tls=self._hosts.certificate is not None,
             actual=granted,
         )
 
     async def _allow_downloads(self, inner_id: str) -> None:
         # Every other browser heeds its preferences.
-        command = self._files.devtools_command() if self._browser.name == "chrome-headless-shell" else None
+        command = (
+            self._files.devtools_command() if self._driver.browser.name == "chrome-headless-shell" else None
+        )
         if command is None:
             return
         path = f"/session/{inner_id}/goog/cdp/execute"
         status, body = await self._driver.call("POST", path, command, timeout=10.0)
         if status != 200:
-            raise DriverUnavailable(f"The browser takes no place for downloads: {body[:200]!r}")
+            raise DriverUnavailable(f"The download directory could not be set: {body[:200]!r}")
 
     async def _close(self, ending: Ending) -> None:
         """Writes the end down, then ends driver and browser, and only then gives the slot back."""
@@ -305,9 +327,11 @@ class Node:
             log.warning("end not written down", session=self._session, reason=error.message)
         if self._recorder is not None:
             await self._recorder.stop()
-        # The port stays open to the last: until it is gone, whoever asks hears that the session has ended.
+        # The port stays open to the last: until it is closed, requests are told that the session has ended.
         await self._driver.stop()
-        await Slots(self._store).release(self._session)
+        # First no longer kept, so that nothing counts it again.
+        self._using.cancel()
+        await Slots(self._store).release(self._session, account=self._account)
         if self._recorder is not None:
             await self._recorder.announce()
         if self._commands is not None:

@@ -1,10 +1,12 @@
 """What a driver is asked for: what the client wants, plus what the herd adds, less what it keeps. Pure."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from remuda.base.config import Config
 from remuda.base.errors import InvalidArgument
+from remuda.fleet.browsers import BrowserConfig
 from remuda.fleet.permits import NOTHING_MORE, Allowance
 from remuda.grid.browsers import Browser, Family
 from remuda.grid.capabilities import Capabilities
@@ -38,7 +40,7 @@ def herd_args(config: Config, browser: Browser, *, has_sandbox: bool) -> list[st
     if not browser.family.is_chromium:
         return []
     # Chromium does not start where it cannot have its sandbox, unless it is told to do without.
-    return [*config.chromium_args.split(), *([] if has_sandbox else ["--no-sandbox"])]
+    return [*config[BrowserConfig].chromium_args.split(), *([] if has_sandbox else ["--no-sandbox"])]
 
 
 def driver_request(
@@ -48,10 +50,12 @@ def driver_request(
     args: Sequence[str],
     headless: bool,
     screen: Display | None = None,
+    launcher: Path | None = None,
 ) -> dict[str, Any]:
     """The body of the driver's own New Session request, of capabilities that `sift` has let pass.
 
-    A browser that is given a screen fills it, whatever the client says of a window.
+    A browser that is given a screen fills it, whatever the client says of a window. One that has a launcher
+    is started by that, and listens to its driver at a pipe.
     """
     family = browser.family
     kept = {
@@ -65,9 +69,9 @@ def driver_request(
     if screen is not None and family.screen_args:
         given = [arg for arg in given if _name(arg) not in _WINDOW_ARGS]
         look = [arg.format_map(screen.names()) for arg in family.screen_args]
-    added = [*family.args, *look, *args]
+    added = [*family.args, *look, *args, *([] if launcher is None else ["--remote-debugging-pipe"])]
     options["args"] = [*given, *(arg for arg in added if not _is_given(arg, given))]
-    options["binary"] = str(browser.binary)
+    options["binary"] = str(launcher or browser.binary)
     return {"capabilities": {"alwaysMatch": {**kept, "browserName": browser.name, family.options: options}}}
 
 
@@ -79,7 +83,7 @@ def is_plain(
     headless: bool,
     allowed: Allowance = NOTHING_MORE,
 ) -> bool:
-    """Whether a browser that was started for nobody in particular is just what the client wants."""
+    """Whether a browser that was started in advance is just what the client wants."""
     if any(wanted.get(name) for name in _SPECIAL):
         return False
     try:

@@ -77,7 +77,7 @@ def _read_preferences(archive: zipfile.ZipFile) -> Iterator[tuple[str, Any]]:
             continue
         text = _read(archive, file, MAX_PREFERENCES).decode(errors="replace")
         for found in _PREFERENCE.finditer(text):
-            # Both are JSON, but for escapes that only JavaScript has; nobody needs those.
+            # Both are JSON, but for escapes that only JavaScript has, which are not needed.
             try:
                 yield json.loads(found[1]), json.loads(found[2])
             except ValueError:

@@ -18,7 +18,9 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
+from remuda.base.errors import Unavailable
 from remuda.base.processes import is_stopped
+from remuda.fleet.http_client import ask
 from remuda.fleet.relay import Address
 
 Question = Callable[[], Awaitable[None]]
@@ -31,44 +33,38 @@ LOOK_EVERY = 1.0
 
 
 def ask_http(address: Address, path: str, *, source: str = "") -> Question:
-    """Waits for the first line of an answer. The question comes from the address `source`, where that
-    matters."""
+    """Waits for an answer. The question comes from the address `source`, where that matters."""
 
-    async def ask() -> None:
-        request = f"GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n"
-        await _read_some(address, request, source=source)
+    async def question() -> None:
+        with suppress(Unavailable):
+            await ask(address, "GET", path, source=source, timeout=None)
 
-    return ask
+    return question
 
 
-def ask_connection(address: Address) -> Question:
+def ask_connection(address: Address, *, source: str = "") -> Question:
     """Waits until the process says something to a new connection, or closes it."""
 
-    async def ask() -> None:
-        await _read_some(address, "")
+    async def question() -> None:
+        with suppress(OSError):
+            local_addr = (source, 0) if source else None
+            reader, writer = await asyncio.open_connection(address.host, address.port, local_addr=local_addr)
+            try:
+                await reader.read(1)
+            finally:
+                writer.close()
 
-    return ask
+    return question
 
 
 def ask_kernel(pid: int) -> Question:
     """Waits until the process is not stopped."""
 
-    async def ask() -> None:
+    async def question() -> None:
         while is_stopped(pid):  # noqa: ASYNC110  # The kernel does not tell when that changes.
             await asyncio.sleep(LOOK_EVERY)
 
-    return ask
-
-
-async def _read_some(address: Address, request: str, *, source: str = "") -> None:
-    local_addr = (source, 0) if source else None
-    with suppress(OSError):
-        reader, writer = await asyncio.open_connection(address.host, address.port, local_addr=local_addr)
-        try:
-            writer.write(request.encode())
-            await reader.read(1)
-        finally:
-            writer.close()
+    return question
 
 
 async def until_silent(question: Question, *, limit: float) -> None:

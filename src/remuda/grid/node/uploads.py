@@ -77,7 +77,7 @@ def _only_entry(archive: zipfile.ZipFile) -> zipfile.ZipInfo:
     if entry.is_dir() or mode not in (0, stat.S_IFREG):
         raise InvalidArgument("The zip must hold a plain file, not a directory, link or device")
     if entry.flag_bits & _ENCRYPTED:
-        raise InvalidArgument("The zip is encrypted; send it open")
+        raise InvalidArgument("The zip is encrypted; send it without a password")
     return entry
 
 
@@ -87,7 +87,7 @@ def safe_name(name: str) -> str:
     # Not str.isprintable: that takes the narrow spaces in a Mac's names of screenshots for unprintable.
     is_clean = not any(unicodedata.category(letter) in ("Cc", "Cs") for letter in own)
     if own in ("", ".", "..") or not is_clean or len(own.encode()) > MAX_NAME:
-        raise InvalidArgument(f"{name[:MAX_NAME]!r} cannot be the name of a file")
+        raise InvalidArgument(f"{name[:MAX_NAME]!r} is not a valid file name")
     return own
 
 

@@ -1,8 +1,9 @@
 """What ends a session though its client does not ask for it: silence, the death of its driver or browser, and
-whoever else has ended it."""
+another process that has ended it."""
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import suppress
 
 from remuda.base.errors import Unavailable
 from remuda.base.ids import SessionId
@@ -13,7 +14,7 @@ from remuda.grid.node.ending import Ending, Fate, browser_ending, driver_ending,
 from remuda.grid.node.idle import Idleness
 from remuda.grid.node.pulse import LAST_CHANCE, Question, is_answered, until_silent
 from remuda.grid.sessions import Sessions, session_bell
-from remuda.grid.timeouts import timeouts
+from remuda.grid.timeouts import Timeouts, timeouts
 from remuda.store import Store
 
 LOOK_EVERY = 1.0
@@ -59,15 +60,15 @@ class Watch:
 
     async def _watch_idleness(self) -> None:
         seen_at = self._idleness.seen_at
+        setting = Timeouts().session_termination
         while True:
             await asyncio.sleep(LOOK_EVERY)
-            try:
-                setting = (await self._timeouts.read())["sessionTermination"]
+            # While Redis is away, what it said last holds: a node whose Redis never comes back must end too.
+            with suppress(Unavailable):
+                setting = (await self._timeouts.read()).session_termination
                 if seen_at != self._idleness.seen_at:
                     seen_at = self._idleness.seen_at
                     await self._sessions.note_seen(self._session, seen_at)
-            except Unavailable:
-                continue
             limit = setting if self._patience is None else self._patience
             if self._idleness.seconds() > limit:
                 self._fate.decide(Ending("STIMEOUT", f"No command came for {limit:g} s"))
@@ -95,7 +96,7 @@ class Watch:
 
 
 async def watch_state(store: Store, session: SessionId, fate: Fate) -> None:
-    """Ends a session that somebody else has ended, such as a manager whose client left. Also while its
+    """Ends a session that another process has ended, such as a manager whose client left. Also while its
     browser starts: that may take minutes, and a slot waits."""
     sessions = Sessions(store)
 

@@ -1,26 +1,32 @@
-"""Nodes as processes of this machine, born in a nursery; some are kept warm, with their driver running or
+"""Nodes as processes of this machine, from a fork server; some are kept warm, with their driver running or
 even their browser."""
 
 import asyncio
 import platform
+import ssl
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
+from remuda.base.certificate import Certificate
 from remuda.base.config import Config
 from remuda.base.confinement import protection_of
 from remuda.base.errors import DriverUnavailable, Misconfigured
 from remuda.base.ids import SessionId
 from remuda.base.log import get_logger
+from remuda.base.processes import is_stopped
+from remuda.fleet.browsers import BrowserConfig
 from remuda.fleet.leftovers import clear_orphans
 from remuda.fleet.permits import Allowance
+from remuda.fleet.tasks import Tasks
 from remuda.grid.browsers import Browser, survey_browsers
 from remuda.grid.capabilities import Capabilities, Offer, first_match, is_match
 from remuda.grid.node.assignment import Assignment
 from remuda.grid.node.payload import herd_args, is_plain
-from remuda.grid.node.recording import Recording
-from remuda.grid.orchestrator.births import Births, NodeProcess, OwnNode
+from remuda.grid.node.recording.policy import Recording
+from remuda.grid.orchestrator.nodes import ForkServer, NodeProcess, OwnNode
 from remuda.grid.orchestrator.provisioner import Note, OnGone
+from remuda.grid.room import GridConfig
 
 log = get_logger(__name__)
 
@@ -28,7 +34,7 @@ log = get_logger(__name__)
 WARM_DRIVERS = 1
 # A driver that does not start must not have us fork without a pause.
 REPLACE_AFTER = 2.0
-# Whoever waits for a browser goes first, but where somebody always does, nothing would ever be warm.
+# Clients that wait for a browser go first; but if some always wait, no node would ever be warm.
 REFILL_PATIENCE = 2.0
 
 
@@ -52,12 +58,17 @@ def _is_named(wish: Capabilities, browser: Browser) -> bool:
     return binary == str(browser.binary) and is_match({**wish, "browserName": browser.name}, _offer(browser))
 
 
+def is_kin(one: Browser, other: Browser) -> bool:
+    """Whether the same process can be the driver of both."""
+    return (one.driver, one.family.driver_args) == (other.driver, other.family.driver_args)
+
+
 def pick(warm: Iterable[OwnNode], browser: Browser, *, plain: bool) -> OwnNode | None:
     """The warm node to use; one whose browser runs already only for a plain wish."""
     able = [
         node
         for node in warm
-        if node.browser == browser and (not node.with_browser or (plain and node.warm.is_set()))
+        if node.can_start(browser) and (not node.with_browser or (plain and node.warm.is_set()))
     ]
     return max(able, key=lambda node: node.with_browser, default=None)
 
@@ -71,20 +82,26 @@ def next_to_warm(warm: Iterable[OwnNode], *, browsers: int) -> bool | None:
     return True if has_browser.count(True) < browsers else None
 
 
+def outdated(warm: Iterable[OwnNode], current: ssl.SSLContext | None) -> list[OwnNode]:
+    """The warm nodes that would show a certificate which has been replaced since they were started."""
+    return [node for node in warm if node.tls is not current]
+
+
 class LocalProvisioner:
-    """Keeps a nursery and a few warm nodes."""
+    """Keeps a fork server and a few warm nodes."""
 
     kind = "local"
 
-    def __init__(self, config: Config, *, redis_url: str) -> None:
+    def __init__(self, config: Config, *, redis_url: str, certificate: Certificate | None = None) -> None:
         self._config = config
-        self._births = Births(config, redis_url=redis_url)
+        self._certificate = certificate
+        self._forks = ForkServer(config, redis_url=redis_url)
         self._browsers: list[Browser] = []
         self._warm: list[OwnNode] = []
         self._nodes: set[NodeProcess] = set()
         self._is_refilling = False
         self._is_stopping = False
-        self._watchers: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks()
         self._on_gone: OnGone = lambda session: None
 
     # Its life
@@ -97,18 +114,17 @@ class LocalProvisioner:
             raise Misconfigured(f"There is no browser to run ({problems}). `remuda doctor` says what to do")
         self._browsers = list(found.browsers)
         await asyncio.to_thread(clear_orphans)
-        self._births.start()
+        self._forks.start()
         self._refill()
         return [_offer(browser) for browser in self._browsers]
 
     async def stop(self) -> None:
         self._is_stopping = True
-        # One that is being born would hear too late that nobody wants it, and outlive us.
-        await self._births.settle()
+        # A node that is being forked now would be told too late to end, and outlive us.
+        await self._forks.settle()
         await asyncio.gather(*(node.end() for node in list(self._nodes)))
-        for watcher in list(self._watchers):
-            watcher.cancel()
-        await self._births.stop()
+        self._tasks.cancel()
+        await self._forks.stop()
 
     # Nodes
 
@@ -117,32 +133,35 @@ class LocalProvisioner:
         if match is None:
             raise DriverUnavailable("No browser of this machine satisfies the capabilities")
         chosen, browser = match
-        assignment = Assignment(session, chosen)
-        if not await self._assign_warm(assignment, wanted[chosen], browser, note):
-            node = await self._bear(browser, with_browser=False)
-            await self._assign(node, assignment, note)
+        if not await self._assign_warm(session, chosen, wanted[chosen], browser, note):
+            node = await self._fork_node(browser, with_browser=False)
+            await self._assign(node, Assignment(session, chosen), note)
         self._refill()
 
     async def _assign_warm(
-        self, assignment: Assignment, wish: Capabilities, browser: Browser, note: Note
+        self, session: SessionId, chosen: int, wish: Capabilities, browser: Browser, note: Note
     ) -> bool:
         """Gives the session to a warm node, if there is one for it."""
+        browsing = self._config[BrowserConfig]
         args = herd_args(self._config, browser, has_sandbox=protection_of(self._config).has_sandbox)
         plain = is_plain(
             wish,
             browser=browser,
             args=args,
-            headless=self._config.headless,
-            allowed=Allowance.of(self._config.allow_browser_args),
+            headless=browsing.headless,
+            allowed=Allowance.of(browsing.allow_browser_args),
         )
         # All but a Chromium need a screen to be recorded, so they must be started for it.
         if not browser.family.is_chromium and Recording.of(self._config).video_of(wish) is not None:
             plain = False
+        for old in outdated(self._warm, self._tls()):
+            self._warm.remove(old)
+            self._tasks.spawn(old.end(), name=f"end outdated node {old.pid}")
         while (node := pick(self._warm, browser, plain=plain)) is not None:
             self._warm.remove(node)
-            # One that has died just now is no reason to fail: the next is tried.
+            # If this one has just died, the next is tried.
             with suppress(DriverUnavailable):
-                await self._assign(node, assignment, note)
+                await self._assign(node, Assignment(session, chosen, node.browsers.index(browser)), note)
                 return True
         return False
 
@@ -165,24 +184,24 @@ class LocalProvisioner:
         """Brings the warm nodes up to their number, in the background."""
         if not self._is_refilling and not self._is_stopping:
             self._is_refilling = True
-            self._spawn(self._warm_nodes(), "warm nodes")
+            self._tasks.spawn(self._warm_nodes(), name="warm nodes")
 
     async def _warm_nodes(self) -> None:
         # One at a time: each that starts takes a core, and sessions have the first call on those.
         try:
             while not self._is_stopping:
                 await self._await_calm()
-                with_browser = next_to_warm(self._warm, browsers=self._config.warm)
+                with_browser = next_to_warm(self._warm, browsers=self._config[GridConfig].warm)
                 if with_browser is None:
                     return
-                node = await self._bear(self._browsers[0], with_browser=with_browser)
+                node = await self._fork_node(self._browsers[0], with_browser=with_browser)
                 self._warm.append(node)
                 await node.warm.wait()
                 if node.gone.is_set():
-                    return  # Whoever watches it will have it replaced.
+                    return  # `_watch` replaces it.
         except DriverUnavailable as error:
             log.warning("no warm node", reason=error.message)
-            self._spawn(self._replace(), "replace a warm node")
+            self._tasks.spawn(self._replace(), name="replace a warm node")
         finally:
             self._is_refilling = False
 
@@ -195,14 +214,22 @@ class LocalProvisioner:
                 ]:
                     await starting[0].opened.wait()
 
-    async def _bear(self, browser: Browser, *, with_browser: bool) -> OwnNode:
-        node = await self._births.bear(browser, with_browser=with_browser)
+    async def _fork_node(self, browser: Browser, *, with_browser: bool) -> OwnNode:
+        # One driver serves Chromium and its headless shell, so a warm one can serve sessions of either.
+        kin = [each for each in self._browsers if each != browser and is_kin(each, browser)]
+        # Before it is started: it has this certificate or a newer one.
+        tls = self._tls()
+        node = await self._forks.fork_node([browser, *kin], with_browser=with_browser)
+        node.tls = tls
         self._look_after(node)
         return node
 
+    def _tls(self) -> ssl.SSLContext | None:
+        return None if self._certificate is None else self._certificate.context
+
     def _look_after(self, node: NodeProcess) -> None:
         self._nodes.add(node)
-        self._spawn(self._watch(node), f"watch node {node.pid}")
+        self._tasks.spawn(self._watch(node), name=f"watch node {node.pid}")
 
     async def _watch(self, node: NodeProcess) -> None:
         await node.watch()
@@ -211,7 +238,7 @@ class LocalProvisioner:
             self._warm.remove(node)
             if not self._is_stopping:
                 log.warning("warm node died", pid=node.pid)
-                self._spawn(self._replace(), "replace a warm node")
+                self._tasks.spawn(self._replace(), name="replace a warm node")
         await asyncio.to_thread(clear_orphans)
         if node.session is not None:
             self._on_gone(node.session)
@@ -220,15 +247,16 @@ class LocalProvisioner:
         await asyncio.sleep(REPLACE_AFTER)
         self._refill()
 
+    def has_node(self, session: SessionId) -> bool:
+        return any(node.session == session for node in self._nodes)
+
+    def find_stopped(self) -> list[SessionId]:
+        return [node.session for node in self._nodes if node.session is not None and is_stopped(node.pid)]
+
     async def end(self, session: SessionId) -> None:
         for node in list(self._nodes):
             if node.session == session:
                 await node.end()
-
-    def _spawn(self, work: Any, name: str) -> None:
-        task = asyncio.create_task(work, name=name)
-        self._watchers.add(task)
-        task.add_done_callback(self._watchers.discard)
 
 
 def _offer(browser: Browser) -> Offer:

@@ -1,14 +1,14 @@
 """Sessions that an orchestrator has taken: each gets a node, and is settled once that is gone."""
 
-import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 from remuda.base.errors import Unavailable
 from remuda.base.ids import OrchestratorId, SessionId, is_uuid
 from remuda.base.log import get_logger
-from remuda.fleet.queue import ReliableQueue
+from remuda.fleet.bell import LOOK_EVERY, bell_of, wait_for
+from remuda.fleet.tasks import Tasks, repeat, retry_until_redis_returns
 from remuda.fleet.tracing import Kind, get_tracer
 from remuda.grid.model import State
 from remuda.grid.orchestrator.provisioner import Provisioner
@@ -20,8 +20,35 @@ from remuda.store import Store
 log = get_logger(__name__)
 tracer = get_tracer("orchestrator")
 
-RETRY_AFTER = 1.0
 NODE_DIED = "The node died"
+NODE_HANGS = "The node hangs: it is stopped, or does not beat"
+
+
+class Backlog:
+    """Sessions that have a slot of one orchestrator and wait for their node. Loses none: one that is taken
+    stays on a list of those in work until it is done, and taking it is one atomic move."""
+
+    def __init__(self, store: Store, own: OrchestratorId) -> None:
+        self._store = store
+        self._waiting = grid.ORCHESTRATOR_BACKLOG(own)
+        self._working = grid.ORCHESTRATOR_PENDING(own)
+
+    async def take(self, timeout: float | None = None, *, look_every: float = LOOK_EVERY) -> str | None:
+        """The entry that came first, now in work; None if none came in time."""
+
+        async def move() -> str | None:
+            return await self._store.rpoplpush(self._waiting, self._working)
+
+        bell = bell_of(self._waiting)
+        return await wait_for(self._store, bell, move, timeout=timeout, look_every=look_every)
+
+    async def done(self, entry: str) -> bool:
+        """Takes the entry out of those in work; False if it was not there (any more)."""
+        return bool(await self._store.lrem(self._working, entry))
+
+    async def taken(self) -> list[str]:
+        """The entries in work, oldest first: after a restart, what must be finished or given back."""
+        return (await self._store.lrange(self._working))[::-1]
 
 
 class Placing:
@@ -33,60 +60,59 @@ class Placing:
         self._own = own
         self._sessions = Sessions(store)
         self._slots = Slots(store)
-        self._queue = ReliableQueue(
-            store, waiting=grid.ORCHESTRATOR_BACKLOG(own), working=grid.ORCHESTRATOR_PENDING(own)
-        )
+        self._backlog = Backlog(store, own)
         self._nodes = grid.ORCHESTRATOR_NODES(own)
         self._retried: set[SessionId] = set()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._starting: set[SessionId] = set()
+        """Sessions that are being given a node."""
+        self._tasks = Tasks()
         self._is_leaving = False
 
     async def run(self) -> None:
         """Takes up what comes to the backlog, for ever."""
-        while True:
-            try:
-                session = await self._queue.take()
-            except Unavailable as error:
-                log.warning("backlog unread", reason=error.message)
-                await asyncio.sleep(RETRY_AFTER)
-                continue
-            if session is not None and is_uuid(session):
-                self._spawn(self._provision(SessionId(session)), f"provision {session}")
-            elif session is not None:
-                self._spawn(self._set_aside(session), f"set aside {session}")
+        await repeat(self._take_up_next, every=0.0, failure="backlog unread")
+
+    async def _take_up_next(self) -> None:
+        session = await self._backlog.take()
+        if session is not None and is_uuid(session):
+            self._tasks.spawn(self._provision(SessionId(session)), name=f"provision {session}")
+        elif session is not None:
+            self._tasks.spawn(self._set_aside(session), name=f"set aside {session}")
 
     def leave(self) -> None:
         """Starts no node any more."""
         self._is_leaving = True
-        for task in list(self._tasks):
-            task.cancel()
+        self._tasks.cancel()
 
     async def refuse_all(self) -> None:
-        """Tells those who still wait here that nobody will come, and forgets the nodes, which are gone."""
+        """Refuses the sessions that still wait here, and forgets the nodes, which are gone."""
         await self._store.delete(self._nodes)
-        while (session := await self._queue.take(timeout=0)) is not None:
-            await self._fail(SessionId(session), "The orchestrator shuts down")
+        while (session := await self._backlog.take(timeout=0)) is not None:
+            await self._fail(SessionId(session), "The orchestrator is shutting down")
 
     # To a node
 
     async def _set_aside(self, entry: str) -> None:
-        log.error("backlog entry is no session", entry=entry)
-        await self._queue.done(entry)
+        log.error("backlog entry is not a session", entry=entry)
+        await self._backlog.done(entry)
 
     async def _provision(self, session: SessionId, *, startable: Sequence[State] = (State.QUEUED,)) -> None:
         """Starts the session's node. An entry that is taken up twice, or too late, starts none."""
+        self._starting.add(session)
         try:
             state = await self._sessions.state(session)
             if state in startable:
                 await self._start_node(session, is_scheduled=state is State.PENDING)
             else:
                 await self._release_if_over(session)
-            await self._queue.done(session)
+            await self._backlog.done(session)
         except Unavailable as error:
             await self._fail(session, error.message)
         except Exception as error:  # Whatever makes us stumble must not be taken up again and again.
             log.error("session not started", session=session, reason=str(error), exc_info=True)
             await self._fail(session, f"The session cannot be started: {error}")
+        finally:
+            self._starting.discard(session)
 
     async def _start_node(self, session: SessionId, *, is_scheduled: bool) -> None:
         wanted: list[dict[str, Any]] = await self._sessions.requested(session) or []
@@ -112,23 +138,24 @@ class Placing:
         await self._store.hset(self._nodes, {session: noted})
 
     async def _fail(self, session: SessionId, message: str) -> None:
-        try:
+        async def write_down() -> None:
             await self._sessions.move(session, State.TERMINATED, code="STARTFAIL", message=message)
             await self._slots.release(session)
             await self._store.hdel(self._nodes, session)
-            await self._queue.done(session)
-        except Unavailable as error:
-            log.warning("failure not written down", session=session, reason=error.message)
+            await self._backlog.done(session)
+
+        await retry_until_redis_returns(write_down, failure="failure not written down", session=session)
 
     # To its end
 
     def on_gone(self, session: SessionId) -> None:
         """Hears that a session's node is gone."""
-        self._spawn(self._lose(session), f"settle {session}")
+        self._tasks.spawn(self._lose(session), name=f"settle {session}")
 
     async def _lose(self, session: SessionId) -> None:
         """Ends a session whose node is gone; but if that had no browser for it yet, another is started."""
-        if await self._stubbornly(partial(self._reschedule, session)):
+        reschedule = partial(self._reschedule, session)
+        if await retry_until_redis_returns(reschedule, failure="node not replaced", session=session):
             log.warning("node replaced", session=session)
             await self._provision(session, startable=(State.PENDING,))
         else:
@@ -150,7 +177,8 @@ class Placing:
     async def settle(self, session: SessionId, message: str) -> bool:
         """Ends a session whose node is gone; whether it still held its slot."""
         self._retried.discard(session)
-        return await self._stubbornly(partial(self._settle, session, message))
+        settle = partial(self._settle, session, message)
+        return await retry_until_redis_returns(settle, failure="session not settled", session=session)
 
     async def _settle(self, session: SessionId, message: str) -> bool:
         await self._sessions.move(session, State.TERMINATED, code="TERM", message=message)
@@ -159,13 +187,39 @@ class Placing:
         await self._store.hdel(self._nodes, session)
         return slot is not None
 
-    async def _stubbornly(self, step: Callable[[], Awaitable[bool]]) -> bool:
-        """What the step gives, once Redis is there for it."""
-        while True:
-            try:
-                return await step()
-            except Unavailable:
-                await asyncio.sleep(RETRY_AFTER)
+    async def find_lost(self) -> list[SessionId]:
+        """Sessions that hold a slot here, or are noted to have a node here, although they are over or their
+        node is gone: Redis has lost what was written about their end, for instance in a fail-over."""
+        holders = await self._store.hgetall(grid.ORCHESTRATOR_HOLDERS(self._own))
+        noted = await self._store.hgetall(self._nodes)
+        held = [SessionId(each) for each in {*holders.values(), *noted} if is_uuid(each)]
+        absent = [
+            each for each in held if each not in self._starting and not self._provisioner.has_node(each)
+        ]
+        # Those are still to get a node.
+        waiting = await self._store.lrange(grid.ORCHESTRATOR_BACKLOG(self._own))
+        return [each for each in absent if each not in waiting]
+
+    async def find_silent(self) -> list[SessionId]:
+        """Sessions whose nodes do not beat. Those that are pending are left to their managers."""
+        sessions = [SessionId(entry) for entry in await self._store.hgetall(self._nodes)]
+        beats = [self._store.exists(grid.SESSION_HEARTBEAT_NODE(session)) for session in sessions]
+        silent = [session for session, beat in zip(sessions, beats, strict=True) if not await beat]
+        past_pending = (State.ALIVE, State.TERMINATED)
+        return [session for session in silent if await self._sessions.state(session) in past_pending]
+
+    async def end_hung(self, session: SessionId) -> None:
+        """Ends a session with its node, which hears nothing any more. Only then is its slot free.
+
+        One that has no browser yet gets another node, as if its node had died.
+        """
+        log.warning("node hangs", session=session)
+        if await self._sessions.state(session) is State.PENDING:
+            await self._provisioner.end(session)
+            return
+        await self._sessions.move(session, State.TERMINATED, code="TERM", message=NODE_HANGS)
+        await self._provisioner.end(session)
+        await self.settle(session, NODE_HANGS)
 
     # What an earlier life has left
 
@@ -177,16 +231,16 @@ class Placing:
                 log.info("node adopted", session=session)
             else:
                 await self._lose(session)
-            await self._queue.done(session)
+            await self._backlog.done(session)
 
     async def find_unstarted(self) -> list[SessionId]:
-        """Sessions that wait here for a node that nobody has started; what cannot be one is set aside."""
+        """Sessions that wait here and whose node was not started; other entries are set aside."""
         holders = await self._store.hgetall(grid.ORCHESTRATOR_HOLDERS(self._own))
         noted = await self._store.hgetall(self._nodes)
         # Those in the backlog are taken from there.
         backlog = await self._store.lrange(grid.ORCHESTRATOR_BACKLOG(self._own))
         unstarted = []
-        for entry in {*await self._queue.taken(), *holders.values()} - {*noted, *backlog}:
+        for entry in {*await self._backlog.taken(), *holders.values()} - {*noted, *backlog}:
             if not is_uuid(entry):
                 await self._set_aside(entry)
             elif await self._sessions.state(SessionId(entry)) is State.ALIVE:
@@ -199,9 +253,4 @@ class Placing:
         """Starts the nodes of those who were left without."""
         for session in sessions:
             resumed = self._provision(session, startable=(State.QUEUED, State.PENDING))
-            self._spawn(resumed, f"resume {session}")
-
-    def _spawn(self, work: Any, name: str) -> None:
-        task = asyncio.create_task(work, name=name)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+            self._tasks.spawn(resumed, name=f"resume {session}")

@@ -23,11 +23,17 @@ class Provisioner(Protocol):
     async def provision(self, session: SessionId, wanted: list[dict[str, Any]], note: Note) -> None:
         """Starts the session's node. What becomes of it, the node itself writes down.
 
-        Noted before the node has the session: so a session without a note has no node, whoever crashes when.
+        Noted before the node has the session: so a session without a note has no node, even after a crash.
         """
 
     async def adopt(self, session: SessionId, noted: str) -> bool:
         """Looks after a node that an earlier life has started, as if it were its own; False if it is gone."""
+
+    def has_node(self, session: SessionId) -> bool:
+        """Whether the session has a node here that still runs."""
+
+    def find_stopped(self) -> list[SessionId]:
+        """Sessions whose nodes a signal or a debugger has stopped, as far as it can tell."""
 
     async def end(self, session: SessionId) -> None:
         """Makes sure that the session's node is gone, browser and all."""

@@ -3,7 +3,6 @@
 import asyncio
 import math
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 
 from remuda.base import clock
@@ -13,10 +12,12 @@ from remuda.base.ids import OrchestratorId, SessionId, new_id
 from remuda.base.log import get_logger
 from remuda.fleet.liveness import Beat, Heart, unix_seconds
 from remuda.fleet.role import Role
+from remuda.fleet.sweep import Patience
+from remuda.fleet.tasks import repeat, run_until
 from remuda.grid.abandoned import Abandoned
 from remuda.grid.capabilities import Offer
-from remuda.grid.draining import LEAVING, Draining
-from remuda.grid.orchestrator.placing import Placing
+from remuda.grid.draining import LEAVING, DrainOrders
+from remuda.grid.orchestrator.placing import NODE_DIED, Placing
 from remuda.grid.orchestrator.provisioner import Provisioner
 from remuda.grid.slots import OwnSlots, freed_bell
 from remuda.grid.timeouts import timeouts
@@ -27,9 +28,12 @@ log = get_logger(__name__)
 
 HEARTBEAT_TTL = 60
 RETAIN_TTL = 604800
-RETRY_AFTER = 1.0
 LOOK_EVERY = 1.0
 PATIENCE = 10.0
+# Longer than between two beats of a node: those of all may have been lost with the data of Redis.
+NODE_PATIENCE = 30.0
+# Longer than a session takes from its end in Redis to the return of its slot.
+LOST_PATIENCE = 3.0
 # Should it be killed, its last word about itself goes with its heartbeat, not much later.
 OBSTACLE_TTL = 15
 
@@ -62,10 +66,14 @@ class Orchestrator(Role):
         orchestrator_id: OrchestratorId,
         slots: int,
         find_obstacle: Callable[[], str | None] = lambda: None,
+        node_patience: float = NODE_PATIENCE,
     ) -> None:
-        """`find_obstacle` says why the machine can take no session just now; it may block."""
+        """`find_obstacle` says why the machine can take no session just now; it may block. A node whose beat
+        has run out has `node_patience` to beat again, and one that is stopped has it to go on."""
         super().__init__()
         self._find_obstacle = find_obstacle
+        self._node_patience = Patience(node_patience)
+        self._lost_patience = Patience(LOST_PATIENCE)
         # None: there is none. Empty: not known, as an earlier life may have left its word.
         self._obstacle: str | None = ""
         self.orchestrator_id = orchestrator_id
@@ -73,7 +81,7 @@ class Orchestrator(Role):
         self._provisioner = provisioner
         self._own = OwnSlots(store, orchestrator_id, count=slots)
         self._placing = Placing(store, provisioner, orchestrator_id)
-        self._draining = Draining(store)
+        self._draining = DrainOrders(store)
         self._heart = Heart(store)
         self._beats = (
             Beat(grid.ORCHESTRATOR_HEARTBEAT(orchestrator_id), HEARTBEAT_TTL, unix_seconds),
@@ -84,7 +92,7 @@ class Orchestrator(Role):
 
     async def start(self) -> None:
         offers = await self._provisioner.start(self._placing.on_gone)
-        # First of all: while these keys live, nobody purges what an earlier life has left us.
+        # First of all: while these keys live, what an earlier process of ours has left is not purged.
         await self._heart.start(*self._beats)
         await self._own.adjust()
         await self._placing.adopt_nodes()
@@ -116,15 +124,14 @@ class Orchestrator(Role):
             group.create_task(self._recycle_slots(), name="recycle slots")
             group.create_task(self._reclaim_slots(), name="reclaim slots")
             group.create_task(Abandoned(self._store).run(), name="look for gone managers")
-            group.create_task(self._watch_obstacle(), name="watch obstacle")
+            look = repeat(self._look_for_obstacle, every=LOOK_EVERY, failure="obstacle not looked for")
+            group.create_task(look, name="look for obstacles")
+            end_hung = repeat(self._end_hung_nodes, every=LOOK_EVERY, failure="nodes not looked at")
+            group.create_task(end_hung, name="end hung nodes")
+            settle = repeat(self._settle_lost, every=LOOK_EVERY, failure="lost sessions not looked for")
+            group.create_task(settle, name="settle lost sessions")
             if self.is_alone:
                 group.create_task(self._watch_drain(), name="watch drain")
-
-    async def _watch_obstacle(self) -> None:
-        while True:
-            await asyncio.sleep(LOOK_EVERY)
-            with suppress(Unavailable):  # Redis is away, and nobody gets a session anyway.
-                await self._look_for_obstacle()
 
     async def _look_for_obstacle(self) -> None:
         """Says what keeps it from starting sessions; when that is over, calls those who wait."""
@@ -142,31 +149,43 @@ class Orchestrator(Role):
                 log.warning("orchestrator takes sessions again")
         self._obstacle = found
 
+    async def _end_hung_nodes(self) -> None:
+        """Ends nodes that are stopped or hang. Not left to the next search for lost slots, which may be
+        minutes away: their clients wait for an answer."""
+        # The last beat of one that was stopped lives on for a minute, so the kernel is asked too.
+        silent = {*await self._placing.find_silent(), *self._provisioner.find_stopped()}
+        hung = [each for each in silent if self._node_patience.is_over(each, now=clock.monotonic())]
+        self._node_patience.end_round()
+        await asyncio.gather(*map(self._placing.end_hung, hung))
+
+    async def _settle_lost(self) -> None:
+        """Frees the slots of sessions that are over without Redis knowing it. Not left to the search for lost
+        slots either: that one believes in the beats of nodes, which outlive them."""
+        lost = await self._placing.find_lost()
+        over = [each for each in lost if self._lost_patience.is_over(each, now=clock.monotonic())]
+        self._lost_patience.end_round()
+        for session in over:
+            log.warning("session settled late", session=session)
+            await self._placing.settle(session, NODE_DIED)
+
     async def _watch_drain(self) -> None:
-        while not await self._has_drained():  # noqa: ASYNC110  # Nobody rings when a slot is free.
+        while not await self._has_drained():  # noqa: ASYNC110  # No bell rings when a slot is free.
             await asyncio.sleep(LOOK_EVERY)
-        self.wants_to_leave.set()
+        self.leave("it was drained")
 
     async def _has_drained(self) -> bool:
         own = self.orchestrator_id
         try:
             return await self._draining.is_begun(own) and await self._draining.is_done(own)
         except Unavailable:
-            return False  # Nobody knows, so it stays.
+            return False  # Not known, so it stays.
 
     async def drain(self) -> None:
         if self.is_alone:
             log.info("orchestrator drains", orchestrator=self.orchestrator_id)
             await self._draining.begin(self.orchestrator_id, LEAVING)
-            # Whoever has just got a slot is still to get a node, and the beats go on.
-            serving = asyncio.create_task(self.serve(), name="serve while draining")
-            drained = asyncio.create_task(self.wants_to_leave.wait(), name="drained")
-            try:
-                await asyncio.wait([serving, drained], return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                serving.cancel()
-                drained.cancel()
-                await asyncio.gather(serving, drained, return_exceptions=True)
+            # Sessions that have just got a slot still get a node, and the heartbeat goes on.
+            await run_until(self.wants_to_leave.wait(), self.serve(), name="serve while draining")
         await self._store.srem(grid.ORCHESTRATORS(), self.orchestrator_id)
 
     async def stop(self) -> None:
@@ -182,20 +201,19 @@ class Orchestrator(Role):
 
     async def _recycle_slots(self) -> None:
         with self._store.subscribe(self._own.reclaimed_bell) as rings:
-            while True:
-                try:
-                    await self._own.recycle()
-                except Unavailable as error:
-                    log.warning("slots not recycled", reason=error.message)
-                await rings.wait(RETRY_AFTER)
+            await repeat(self._own.recycle, every=LOOK_EVERY, failure="slots not recycled", rings=rings)
 
     async def _reclaim_slots(self) -> None:
         settings = timeouts(self._store)
         swept_at = patient_until = -math.inf
+        connection = self._store.connection_number
         while True:
             pause = LOOK_EVERY
+            if connection != self._store.connection_number:  # Redis was away, and may be another one now.
+                connection = self._store.connection_number
+                swept_at, patient_until = -math.inf, clock.monotonic() + PATIENCE
             try:
-                interval = (await settings.read())["slotReclaimInterval"]
+                interval = (await settings.read()).slot_reclaim_interval
                 if clock.monotonic() >= max(swept_at + interval, patient_until):
                     swept_at = clock.monotonic()
                     await self._reclaim()

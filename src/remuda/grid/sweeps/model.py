@@ -9,7 +9,7 @@ from remuda.base.ids import SlotId
 from remuda.grid.model import State, state_of
 
 # Longer than the longest pause between two beats, a manager's 40 s. When Redis was away, or the machine
-# asleep, all beats are gone at once though everybody lives: whoever does must get the chance to say so.
+# asleep, all heartbeats are gone at once. Live processes must get the time to beat again.
 PATIENCE = 45.0
 
 
@@ -28,7 +28,7 @@ class Vitals:
 
 
 def is_silent(vitals: Vitals) -> bool:
-    """Whether a session has not ended, and yet nobody speaks for it: first its manager, then its node."""
+    """Whether a session has not ended, and yet has no heartbeat: first its manager's, then its node's."""
     if vitals.state is State.ALIVE:
         return not vitals.does_node_beat
     return vitals.state in (State.QUEUED, State.PENDING) and not vitals.does_manager_beat
@@ -44,29 +44,10 @@ def code_of_silence(vitals: Vitals) -> str:
             return "NTIMEOUT"
         case State.ALIVE:
             return "TERM"
-    raise Broken(f"A session that is {vitals.state} cannot fall silent")
+    raise Broken(f"A session that is {vitals.state} does not need a heartbeat")
 
 
 def is_old(vitals: Vitals, *, now: float, retention: float) -> bool:
     """Whether the session ended so long ago that it may be forgotten; ValueError if it is unclear when."""
     ended = vitals.status.get(State.TERMINATED.stamp)
     return ended is not None and now - clock.parse_rfc3339(ended) >= retention
-
-
-class Patience:
-    """Remembers who was silent and since when that is known: only who stays silent is dead."""
-
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
-        self._before: dict[str, float] = {}
-        self._this_round: dict[str, float] = {}
-
-    def is_over(self, who: str, *, now: float) -> bool:
-        """Whether somebody who is silent now has been so for long enough."""
-        since = self._before.get(who, now)
-        since = self._this_round.setdefault(who, since)
-        return now - since >= self._seconds
-
-    def end_round(self) -> None:
-        """Everybody has been looked at: who was not silent in this round is forgiven."""
-        self._before, self._this_round = self._this_round, {}

@@ -1,55 +1,48 @@
-"""Orchestrators that were not seen for so long that nobody retains them: all of their keys are purged.
+"""Orchestrators that were not seen for longer than they are retained: all of their keys are purged.
 
 One that left properly is no longer in `orchestrators`, so those are also taken that a search among the keys
 has found. An orchestrator stays as long as a browser of it runs.
 """
 
 from remuda.base.ids import OrchestratorId, SessionId, SlotId, is_uuid
-from remuda.fleet.scan import BATCH, Scan
+from remuda.fleet.sweep import BATCH, DepartedSweep, Scan
 from remuda.grid.model import State
 from remuda.grid.sessions import Sessions
 from remuda.grid.slots import Slots
-from remuda.grid.sweeps.departed import DepartedSweep
 from remuda.grid.sweeps.model import PATIENCE, Vitals
 from remuda.grid.sweeps.sessions import survey
 from remuda.keyspace import grid
 from remuda.keyspace.key import ListName
-from remuda.store import Store, load_script
+from remuda.store import Store
 
-_PURGE = load_script(
-    __file__,
-    "purge_orchestrator.lua",
-    keys=[*grid.ORCHESTRATOR_KEYS, grid.ORCHESTRATORS],
-    args=["orchestrator"],
-)
 MESSAGE = "Its orchestrator has been gone for too long"
 
 
 class OrchestratorSweep(DepartedSweep):
     """Purges orchestrators that are gone for good."""
 
-    keys = grid.ORCHESTRATOR_KEYS
-
     def __init__(self, store: Store, *, patience: float = PATIENCE) -> None:
-        super().__init__(store, grid.ORCHESTRATORS(), counted_as="orchestrators_purged", patience=patience)
+        super().__init__(
+            store,
+            grid.ORCHESTRATORS(),
+            keys=grid.ORCHESTRATOR_KEYS,
+            # 000: "If this key is not set, the orchestrator metadata can be purged". The beat is asked for as
+            # well: 001 knows no `retain`, and its orchestrators have none.
+            beats=[grid.ORCHESTRATOR_RETAIN, grid.ORCHESTRATOR_HEARTBEAT],
+            pending=[grid.ORCHESTRATOR_BACKLOG, grid.ORCHESTRATOR_PENDING, grid.ORCHESTRATOR_HOLDERS],
+            counted_as="orchestrators_purged",
+            patience=patience,
+        )
         self._sessions = Sessions(store)
         self._slots = Slots(store)
 
-    async def _is_alive(self, entry: str) -> bool:
-        # 000: "If this key is not set, the orchestrator metadata can be purged". The beat is asked for as
-        # well: 001 knows no `retain`, and its orchestrators have none.
-        return bool(
-            await self._store.exists(grid.ORCHESTRATOR_RETAIN(entry), grid.ORCHESTRATOR_HEARTBEAT(entry))
-        )
-
-    async def _purge(self, entry: str) -> bool:
-        own = OrchestratorId(entry)
+    async def settle(self, member: str) -> bool:
+        own = OrchestratorId(member)
         if not await self._settle_slots(own):
             return False
         await self._settle_queue(grid.ORCHESTRATOR_BACKLOG(own))
         await self._settle_queue(grid.ORCHESTRATOR_PENDING(own))
-        keys = [*(key(own) for key in grid.ORCHESTRATOR_KEYS), grid.ORCHESTRATORS()]
-        return bool(await self._store.run(_PURGE, keys=keys, args=[own]))
+        return True
 
     async def _settle_slots(self, own: OrchestratorId) -> bool:
         """Ends the sessions that still hold its slots and has them give these back; False if a node runs."""
@@ -71,7 +64,7 @@ class OrchestratorSweep(DepartedSweep):
         await self._slots.release(session)
 
     async def _settle_queue(self, queue: ListName) -> None:
-        """Fails the sessions that nobody will take up any more. If there are too many, the purge waits."""
+        """Fails the sessions that will never get a node. If there are too many, the purge waits."""
         entries = await self._store.lrange(queue, 0, BATCH - 1)
         surveyed, _ = await survey(self._store, filter(is_uuid, entries))
         for session, vitals in surveyed:

@@ -1,4 +1,4 @@
-"""Sessions that nobody speaks for any more, and those that are old enough to be forgotten.
+"""Sessions without a heartbeat, and those that ended long enough ago to be purged.
 
 A slot is never freed here: that is up to the session's node or its orchestrator, who know when the browser
 is gone. Nor is a session purged that still holds one: whoever gives it back may still write about it.
@@ -11,10 +11,10 @@ from typing import Any
 from remuda.base import clock
 from remuda.base.ids import SessionId, SlotId, is_uuid
 from remuda.base.log import get_logger
-from remuda.fleet.scan import BATCH, PER_RUN, Scan, work_on
+from remuda.fleet.sweep import BATCH, PER_RUN, Patience, Scan, work_on
 from remuda.grid.model import State
 from remuda.grid.sessions import Sessions
-from remuda.grid.sweeps.model import PATIENCE, Patience, Vitals, code_of_silence, is_old, is_silent
+from remuda.grid.sweeps.model import PATIENCE, Vitals, code_of_silence, is_old, is_silent
 from remuda.keyspace import grid
 from remuda.keyspace.key import Name
 from remuda.store import Store, load_script
@@ -26,13 +26,13 @@ _SURVEY = load_script(
     __file__,
     "survey.lua",
     keys=[grid.SESSIONS_ACTIVE, grid.SESSIONS_TERMINATED],
-    args=["status", "heartbeat.manager", "heartbeat.node", "slot", "session"],
+    args=["status", "heartbeat.manager", "heartbeat.node", "slot", "origin", "sessions", "session"],
 )
 _PURGE = load_script(
     __file__,
     "purge_session.lua",
     keys=[*grid.SESSION_KEYS, grid.SESSIONS_ACTIVE, grid.SESSIONS_TERMINATED],
-    args=["session", "terminatedAt", "slots"],
+    args=["session", "terminatedAt", "slots", "sessions"],
 )
 
 Surveyed = tuple[SessionId, Vitals]
@@ -62,6 +62,8 @@ async def _look_at(store: Store, sessions: Sequence[SessionId]) -> list[str | li
         grid.SESSION_HEARTBEAT_MANAGER,
         grid.SESSION_HEARTBEAT_NODE,
         grid.SESSION_SLOT,
+        grid.SESSION_ORIGIN,
+        grid.SESSIONS_OF,
     )
     found: list[str | list[Any]] = await store.run(
         _SURVEY,
@@ -74,12 +76,12 @@ async def _look_at(store: Store, sessions: Sequence[SessionId]) -> list[str | li
 def _is_session(entry: str) -> bool:
     if is_uuid(entry):
         return True
-    log.warning("entry is no session", entry=entry)
+    log.warning("entry is not a session", entry=entry)
     return False
 
 
 class SessionSweeps:
-    """Ends the sessions that nobody speaks for, and purges those that ended long ago."""
+    """Ends the sessions without a heartbeat, and purges those that ended long ago."""
 
     def __init__(
         self, store: Store, *, retention: float, patience: float = PATIENCE, per_run: int = PER_RUN
@@ -110,8 +112,8 @@ class SessionSweeps:
         if not self._patience.is_over(session, now=clock.monotonic()):
             return False
         who = "node" if vitals.state is State.ALIVE else "manager"
-        # Should it have beaten again since the survey, this is no worse than had it done so a moment later:
-        # the node hears that the session has ended, and ends as well.
+        # If it has beaten again since the survey, the outcome is the same as a moment later:
+        # the node is told that the session has ended, and ends as well.
         return await self._sessions.move(
             session, State.TERMINATED, code=code_of_silence(vitals), message=f"Its {who} stopped beating"
         )
@@ -121,7 +123,7 @@ class SessionSweeps:
         counts = Counter[str]()
         self._adapt(await read_memory(self._store))
         # No index by time: looking at 5,000 sessions a run costs less than one more key to keep in step,
-        # and a session that is purged some minutes late hurts nobody.
+        # and a session may be purged some minutes late.
         async for batch in self._terminated.batches(limit=self._per_run):
             surveyed, counts_of_batch = await self.mend(batch)
             counts += counts_of_batch
@@ -164,6 +166,7 @@ class SessionSweeps:
                 session,
                 vitals.status.get(State.TERMINATED.stamp, ""),
                 Name(grid.ORCHESTRATOR_SLOTS.template()),
+                Name(grid.SESSIONS_OF.template()),
             ],
         )
         return bool(purged)

@@ -1,11 +1,14 @@
--- Looks at some sessions, each in one moment, and puts those that have a state into the set of that state.
+-- Looks at some sessions, each in one moment, and puts those that have a state into the set of that state and
+-- into that of their account.
 -- KEYS[1] sessions.active
 -- KEYS[2] sessions.terminated
 -- ARGV[1] status, template by session
 -- ARGV[2] heartbeat.manager, template by session
 -- ARGV[3] heartbeat.node, template by session
 -- ARGV[4] slot, template by session
--- ARGV[5..] session
+-- ARGV[5] origin, template by session
+-- ARGV[6] sessions, template by account
+-- ARGV[7..] session
 -- returns for each session the four stamps in the order of its life (nil: not there), whether its manager
 -- and its node beat, its slot, and whether it was in the wrong set; or a text: what is wrong with its keys
 
@@ -25,6 +28,12 @@ local function look_at(session)
   elseif queued or pending or alive then
     mended = redis.call('SREM', KEYS[2], session) + redis.call('SADD', KEYS[1], session)
   end
+  if queued or pending or alive or terminated then
+    local account = redis.pcall('HGET', string.format(ARGV[5], session), 'account')
+    if type(account) == 'string' and account ~= '' then
+      redis.call('SADD', string.format(ARGV[6], account), session)
+    end
+  end
   return {
     queued, pending, alive, terminated,
     redis.call('EXISTS', string.format(ARGV[2], session)),
@@ -35,7 +44,7 @@ local function look_at(session)
 end
 
 local found = {}
-for index = 5, #ARGV do
+for index = 7, #ARGV do
   found[#found + 1] = look_at(ARGV[index])
 end
 return found

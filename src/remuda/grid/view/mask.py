@@ -36,7 +36,7 @@ def _mask_text(text: str) -> str:
     argument = _ARGUMENT.match(text)
     if argument and _SECRET_NAME.search(argument["name"]):
         return argument[1] + HIDDEN
-    # Clipped last, lest the cut go through a secret; but nobody searches megabytes for what is not shown.
+    # Clipped last, because a cut might go through a secret; but only so much is searched.
     return clip(redact(_BARE_CREDENTIALS.sub(rf"\1{HIDDEN}@", text[:SEARCHED])))
 
 

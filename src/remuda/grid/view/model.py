@@ -17,7 +17,7 @@ class Browser(Struct):
 
 
 class Client(Struct, rename="camel"):
-    """Who uses a session, and when it was last heard of."""
+    """The client of a session, and when it sent its last command."""
 
     host: str
     user_agent: str
@@ -28,10 +28,12 @@ class SessionView(Struct, rename="camel", kw_only=True):
     """A session, as a list shows it: what was asked for in the client's order, and what it got.
 
     Its age is the seconds from its request to its end, or until now. While it waits for a slot it has a
-    position: the first of those who want the same is served next.
+    position: the first of those that the same slots can serve is served next.
     """
 
     id: str
+    account: str
+    """Whose it is; empty if the writer of another make did not say."""
     state: State
     name: str
     build: str
@@ -51,7 +53,7 @@ class SessionView(Struct, rename="camel", kw_only=True):
 
 
 class LogEntry(Struct):
-    """Something that happened to a session, and what its code means."""
+    """An entry of a session's log, with the meaning of its code."""
 
     id: str
     time: str
@@ -63,10 +65,10 @@ class LogEntry(Struct):
 
 
 class SessionDetail(SessionView, rename="camel", kw_only=True):
-    """A session with all that is known of it; values that look secret are masked."""
+    """A session with all details; values that look secret are masked."""
 
     labels: dict[str, str]
-    """All that its client calls it, name and build included."""
+    """All of its labels, with name and build."""
     requested_capabilities: Any
     actual_capabilities: Any
     log: list[LogEntry]
@@ -87,7 +89,7 @@ class SessionPage(Struct):
 
 
 class SlotState(StrEnum):
-    """Where a slot is: free to take, on its way back to that, or held by a session."""
+    """The state of a slot: free, being returned, or held by a session."""
 
     AVAILABLE = "available"
     RECLAIMED = "reclaimed"
@@ -103,7 +105,7 @@ class SlotView(Struct):
 
 
 class Machine(Struct, frozen=True):
-    """A machine; what is not known of it is empty."""
+    """A machine; unknown fields are empty."""
 
     arch: str = ""
     name: str = ""
@@ -111,7 +113,7 @@ class Machine(Struct, frozen=True):
 
 
 class OrchestratorView(Struct, kw_only=True):
-    """An orchestrator, what it can start and who holds its slots.
+    """An orchestrator, its browsers, and its slots with the sessions that hold them.
 
     The backlog counts sessions that have a slot and wait for their node to be scheduled, pending those
     whose node is being scheduled.
@@ -121,9 +123,9 @@ class OrchestratorView(Struct, kw_only=True):
     type: str
     alive: bool
     draining: bool = False
-    """Whether it gets no new sessions, because somebody has taken it out of service."""
+    """Whether it is out of service and gets no new sessions."""
     obstacle: str = ""
-    """Why it can start no session just now, such as a disk without room; empty while it can."""
+    """Why it cannot start sessions now, such as a full disk; empty while it can."""
     platform: str
     machine: Machine = Machine()
     browsers: list[Browser]

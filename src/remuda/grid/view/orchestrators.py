@@ -3,7 +3,6 @@
 from collections.abc import Awaitable
 from typing import Any
 
-from remuda.fleet.liveness import alive_among
 from remuda.grid.view.model import Browser, Machine, OrchestratorView, SlotState, SlotView
 from remuda.keyspace import grid
 from remuda.store import Store
@@ -18,8 +17,8 @@ async def orchestrators(store: Store) -> list[OrchestratorView]:
 
 async def live_managers(store: Store) -> int:
     """How many managers beat."""
-    ids = await store.smembers(grid.MANAGERS())
-    return sum(await alive_among(store, [grid.MANAGER_HEARTBEAT(each) for each in ids]))
+    beats = [store.exists(grid.MANAGER_HEARTBEAT(each)) for each in await store.smembers(grid.MANAGERS())]
+    return sum([await beat for beat in beats])
 
 
 def _ask(store: Store, each: str) -> list[Awaitable[Any]]:
@@ -81,7 +80,7 @@ def _by_name(browser: Browser) -> tuple[str, str]:
 def _slot(slot: str, free: dict[str, SlotState], holders: dict[str, str]) -> SlotView:
     if slot in free:
         return SlotView(slot, free[slot], None)
-    # Without a holder it is an orphan, which nobody can take until its orchestrator has found it.
+    # Without a holder it is lost, and cannot be taken until its orchestrator has found it.
     return SlotView(slot, SlotState.HELD, holders.get(slot))
 
 

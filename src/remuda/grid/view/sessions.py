@@ -9,11 +9,11 @@ from msgspec import Struct
 
 from remuda.base import clock
 from remuda.base.errors import SessionLost
-from remuda.base.ids import is_uuid
-from remuda.fleet.logbook import KEEP, Logbook
+from remuda.base.ids import SessionId, is_uuid
 from remuda.grid.capabilities import for_viewer
-from remuda.grid.model import State, state_of
+from remuda.grid.model import KEPT_LOG_ENTRIES, State, state_of
 from remuda.grid.queue import positions
+from remuda.grid.sessions import Sessions
 from remuda.grid.view.mask import clip, mask
 from remuda.grid.view.model import (
     ActiveSessions,
@@ -27,6 +27,7 @@ from remuda.grid.view.model import (
 from remuda.keyspace import grid
 from remuda.keyspace.log_codes import BY_CODE
 from remuda.store import Store
+from remuda.store.commands import stream_entries
 
 MAX_SESSIONS = 500
 """Sessions shown in full; beyond that they are only counted."""
@@ -51,40 +52,59 @@ NOTHING_KNOWN = Asked([], None, "", None)
 
 
 class SessionsView:
-    """Reads sessions. Remembers the capabilities of the active ones: they are big and change only once."""
+    """Reads sessions. Remembers the capabilities of the active ones: they are big and change only once.
+
+    Every question says to which account it is `limited_to`; None is for operators, who see all. There is no
+    default, so the type checker finds a caller that forgets it. Sessions of other accounts do not exist.
+    """
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self._sessions = Sessions(store)
         self._known: dict[str, Asked] = {}
 
-    async def active(self, *, start: int = 0, limit: int = MAX_SESSIONS) -> ActiveSessions:
+    async def active_ids(self, *, limited_to: str | None) -> set[str]:
+        """Which sessions have not ended."""
+        if limited_to is None:
+            return set(await self._store.smembers(grid.SESSIONS_ACTIVE()))
+        # Redis goes through the smaller set: those that ended long ago cost nothing.
+        return set(await self._store.send("SINTER", grid.SESSIONS_ACTIVE(), grid.SESSIONS_OF(limited_to)))
+
+    async def active(
+        self, *, limited_to: str | None, start: int = 0, limit: int = MAX_SESSIONS
+    ) -> ActiveSessions:
         """The sessions that have not ended: at most so many, from this one on."""
-        statuses = await self._statuses(await self._store.smembers(grid.SESSIONS_ACTIVE()))
+        statuses = await self._statuses(await self.active_ids(limited_to=limited_to))
         living = {each: status for each, status in statuses.items() if State.TERMINATED.stamp not in status}
         counts = Counter({str(state): 0 for state in State if state is not State.TERMINATED})
         counts.update(str(state_of(status)) for status in living.values())
         shown = dict(sorted(living.items(), key=_requested_at)[start : start + limit])
         asked = await self._asked(shown)
         waiting = await positions(self._store)
-        self._known = {
-            each: each_asked for each, each_asked in (self._known | asked).items() if each in living
-        }
+        if limited_to is None:  # Else it is not known which of the others are over.
+            self._known = {
+                each: each_asked for each, each_asked in (self._known | asked).items() if each in living
+            }
         return ActiveSessions(await self._complete(shown, asked, waiting), dict(counts))
 
-    async def terminated(self, *, cursor: str = "0", limit: int = 50) -> SessionPage:
+    async def terminated(self, *, limited_to: str | None, cursor: str = "0", limit: int = 50) -> SessionPage:
         """About so many ended sessions. The set has no order, so only each page for itself is sorted."""
+        # An account's set holds its active ones, too. They are few, and one set is easier to keep than two.
+        found = grid.SESSIONS_TERMINATED() if limited_to is None else grid.SESSIONS_OF(limited_to)
         while True:
-            cursor, ids = await self._store.send("SSCAN", grid.SESSIONS_TERMINATED(), cursor, "COUNT", limit)
-            if ids or cursor == "0":  # A scan may come back with nothing before it is through.
+            cursor, ids = await self._store.send("SSCAN", found, cursor, "COUNT", limit)
+            statuses = await self._statuses(ids)
+            if limited_to is not None:
+                statuses = {each: has for each, has in statuses.items() if State.TERMINATED.stamp in has}
+            if statuses or cursor == "0":  # A scan may come back with nothing before it is through.
                 break
-        statuses = await self._statuses(ids)
         shown = dict(sorted(statuses.items(), key=_requested_at, reverse=True))
         sessions = await self._complete(shown, await self._asked(shown), {})
         return SessionPage(sessions, None if cursor == "0" else cursor)
 
-    async def session(self, session: str) -> SessionDetail:
+    async def session(self, session: str, *, limited_to: str | None) -> SessionDetail:
         """All about one session; SessionLost when there is none."""
-        log = await self.log(session)
+        log = await self.log(session, limited_to=limited_to)
         statuses = await self._statuses([session])
         if not statuses:
             raise SessionLost(f"There is no session {clip(session)!r}.")
@@ -103,14 +123,26 @@ class SessionsView:
             log=log,
         )
 
-    async def log(self, session: str, *, after: str = "", limit: int = KEEP) -> list[LogEntry]:
+    async def video_file(self, session: SessionId) -> str | None:
+        """The name of the file with the session's recording, if there is one."""
+        actual = _decode(await self._store.hget(grid.SESSION_CAPABILITIES(session), "actual"))
+        told = actual.get("remuda:video") if isinstance(actual, dict) else None
+        file = told.get("file") if isinstance(told, dict) else None
+        return file.rpartition("/")[2] if isinstance(file, str) else None
+
+    async def log(
+        self, session: str, *, limited_to: str | None, after: str = "", limit: int = KEPT_LOG_ENTRIES
+    ) -> list[LogEntry]:
         """What happened to a session, oldest first; SessionLost when there is no such session."""
-        # Checked before it becomes part of a key: what is no id of ours is not worth a look either.
+        # Checked before it becomes part of a key: what is not an id of ours is not looked up.
         if not is_uuid(session):
             raise SessionLost(f"There is no session {clip(session)!r}.")
         exists = self._store.exists(grid.SESSION_STATUS(session))
-        entries = await Logbook(self._store, grid.SESSION_LOG(session)).read(after=after, limit=limit)
-        if not await exists:
+        entries = stream_entries(
+            await self._store.xrange(grid.SESSION_LOG(session), after=after, limit=limit)
+        )
+        is_seen = await self._sessions.is_seen(SessionId(session), limited_to=limited_to)
+        if not await exists or not is_seen:
             raise SessionLost(f"There is no session {session!r}.")
         return [_log_entry(number, fields) for number, fields in entries]
 
@@ -149,6 +181,7 @@ class SessionsView:
                 self._store.get(grid.SESSION_SLOT(each)),
                 self._store.lrange(grid.SESSION_ORCHESTRATOR(each), 0, 0),
                 self._store.exists(grid.SESSION_STORAGE(each)),
+                self._store.hget(grid.SESSION_ORIGIN(each), "account"),
             )
             for each in statuses
         ]
@@ -156,6 +189,7 @@ class SessionsView:
             _session(
                 each,
                 statuses[each],
+                account=await account or "",
                 asked=asked[each],
                 metadata=await metadata,
                 client=await client,
@@ -165,7 +199,7 @@ class SessionsView:
                 # Gone with the files, should they have been evicted.
                 video=asked[each].video if await stored else None,
             )
-            for each, metadata, client, slot, orchestrator, stored in replies
+            for each, metadata, client, slot, orchestrator, stored, account in replies
         ]
 
 
@@ -176,6 +210,7 @@ def _session(
     session: str,
     status: Status,
     *,
+    account: str,
     asked: Asked,
     metadata: Sequence[str | None],
     client: Sequence[str | None],
@@ -187,6 +222,7 @@ def _session(
     name, build = (clip(each or "") for each in metadata)
     return SessionView(
         id=session,
+        account=account,
         state=state_of(status) or State.TERMINATED,
         name=name or asked.name,
         build=build,
@@ -216,7 +252,7 @@ def _age(status: Status) -> float:
         ended = status.get(State.TERMINATED.stamp)
         return max(0.0, round((clock.parse_rfc3339(ended) if ended else clock.now()) - began, 3))
     except (KeyError, ValueError):
-        return 0.0  # Somebody else wrote it, in a form of theirs.
+        return 0.0  # Another program wrote it, in another form.
 
 
 def _reduce(requested: str | None, actual: str | None) -> Asked:

@@ -1,14 +1,17 @@
-"""The playlists of a recording: what they are called, and what the node itself writes of them. Pure.
+"""The playlists of a recording: what they are called, what the node itself writes of them, and how they end.
 
 `video.m3u8` is the one to open. It names the pictures, `stream.m3u8`, which ffmpeg writes, and the messages,
 `messages.m3u8`. All pictures are in one fragmented MP4 file that can also be downloaded and played as it is:
 HLS only says which bytes of it make a segment.
 """
 
+import errno
+import os
+import stat
 from collections.abc import Iterable
+from pathlib import Path
 
 from remuda.grid.video import Video
-from remuda.storage.playlists import END
 
 MASTER = "video.m3u8"
 STREAM = "stream.m3u8"
@@ -17,6 +20,10 @@ MESSAGES = "messages.m3u8"
 SEGMENT = 4.0
 """Seconds of a segment: how far a live picture lags behind, and at most what a power cut costs."""
 MAX_BITRATE = 1_000_000
+LARGEST = 64 << 20
+"""Bytes of the largest playlist that is ended. A week of segments takes a sixth of it."""
+END = "#EXT-X-ENDLIST"
+"""RFC 8216, 4.3.3.4: nothing will be added any more."""
 
 # Constrained baseline: what x264's fastest preset makes anyway, and everything plays.
 _PROFILE = "42C0"
@@ -69,3 +76,47 @@ def media_playlist(segments: Iterable[tuple[float, str]], *, target: float, is_o
 
 def _lines(*lines: str) -> str:
     return "\n".join(lines) + "\n"
+
+
+# In the recording's directory. These block. The directory belongs to the user of the browser, which may be
+# hostile, and the storage that ends playlists may be root: no link there is followed.
+
+
+def replace_file(path: Path, text: str) -> None:
+    """Writes a file that others read meanwhile: they see the old or the new, never half of it."""
+    draft = path.with_name(f".{path.name}.draft")
+    draft.unlink(missing_ok=True)
+    with draft.open("x", encoding="utf-8", errors="surrogateescape") as file:
+        file.write(text)
+    draft.replace(path)
+
+
+def end_playlists(directory: Path) -> bool:
+    """Has all playlists of a session say that they are over; whether one did not say so yet.
+
+    A node that is killed leaves playlists without an end, and players would wait for more for ever.
+    """
+    has_ended = False
+    for path in directory.glob("*.m3u8"):
+        try:
+            # Not blocking: to open a named pipe would wait for its writer.
+            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError as error:
+            if error.errno != errno.ELOOP:
+                raise
+            continue
+        try:
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode) or status.st_size > LARGEST:
+                continue
+            text = os.pread(descriptor, LARGEST, 0).decode(errors="surrogateescape")
+        finally:
+            os.close(descriptor)
+        # One that only names others neither grows nor ends.
+        if END in text or "#EXT-X-STREAM-INF" in text:
+            continue
+        replace_file(path, text.rstrip("\n") + f"\n{END}\n")
+        # It keeps its age: what is old shall be evicted.
+        os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns), follow_symlinks=False)
+        has_ended = True
+    return has_ended

@@ -9,7 +9,9 @@ from remuda.grid.capabilities import Capabilities
 from remuda.grid.node.driver import Driver
 from remuda.grid.node.recording.recorder import Recorder
 from remuda.grid.options import read_options
+from remuda.grid.room import GridConfig
 from remuda.grid.video import Video
+from remuda.storage.room import storage_directory
 from remuda.store import Store
 
 
@@ -24,7 +26,8 @@ class Recording:
 
     @classmethod
     def of(cls, config: Config) -> "Recording":
-        return cls(config.storage_directory, config.record, config.record_size, config.record_rate)
+        options = config[GridConfig]
+        return cls(storage_directory(config), options.record, options.record_size, options.record_rate)
 
     def video_of(self, wanted: Capabilities) -> Video | None:
         """The video to make of a session with these capabilities; None for no video."""

@@ -16,6 +16,7 @@ from remuda.base.errors import DriverUnavailable, Lost, RemudaError, Unavailable
 from remuda.base.ids import SessionId
 from remuda.base.log import get_logger
 from remuda.fleet.relay import Address
+from remuda.grid.artifacts import SessionArtifacts
 from remuda.grid.capabilities import Capabilities
 from remuda.grid.node.display import Display
 from remuda.grid.node.driver import Driver
@@ -25,8 +26,8 @@ from remuda.grid.node.recording.source import Grab, Source, open_screencast
 from remuda.grid.node.recording.subtitles import PART, Subtitles
 from remuda.grid.sessions import Sessions
 from remuda.grid.video import Video
-from remuda.storage.identity import keep_storage_id
-from remuda.storage.playlists import end_playlists, replace_file
+from remuda.storage.directory import LocalDirectory, keep_storage_id
+from remuda.storage.model import Owner
 from remuda.storage.writer import ArtifactWriter
 from remuda.store import Store
 
@@ -49,7 +50,8 @@ class Recorder:
         self._storage = storage
         self._driver = driver
         self._writer: ArtifactWriter | None = None
-        self._directory = storage / session
+        self._kind = SessionArtifacts(store)
+        self._directory = LocalDirectory(storage).path_of(Owner(self._kind.name, session))
         self._subtitles = Subtitles(self._directory)
         self._writing = asyncio.Lock()
         self._encoder: Encoder | None = None
@@ -60,7 +62,7 @@ class Recorder:
         self.url = ""
         """Where its files are, from the front door's root."""
         self.problem = ""
-        """Why there is no video, or no more of it."""
+        """Why the video is missing or incomplete."""
 
     # Before the browser starts
 
@@ -71,8 +73,10 @@ class Recorder:
                 raise Unavailable("ffmpeg is not installed on the node's machine")
             await self._prepare_screen()
             storage_id = await asyncio.to_thread(keep_storage_id, self._storage)
-            self._writer = ArtifactWriter(self._store, storage_id, self._storage)
-            self._driver.confinement.own(await self._writer.open_session(self._session))
+            self._writer = ArtifactWriter(
+                self._store, self._kind, storage=storage_id, directory=self._storage
+            )
+            self._driver.confinement.own(await self._writer.open(self._session))
             await asyncio.to_thread(self._write_playlists)
             self.url = f"/storage/{storage_id}/{self._session}"
         except (RemudaError, OSError) as error:
@@ -84,13 +88,13 @@ class Recorder:
             return
         if family.needs_display and self._driver.display is None:
             # It was started with the driver, on a screen that others may share.
-            raise Unavailable(f"{family.title} draws on the display of the herd's own environment")
+            raise Unavailable(f"{family.title} uses the display of the herd's own environment")
         await self._driver.open_display(str(self._video.size), timeout=SCREEN_TIMEOUT)
 
     def _write_playlists(self) -> None:
-        replace_file(self._directory / hls.MASTER, hls.master_playlist(self._video))
+        hls.replace_file(self._directory / hls.MASTER, hls.master_playlist(self._video))
         empty = hls.media_playlist([], target=hls.SEGMENT, is_over=False)
-        replace_file(self._directory / hls.STREAM, empty)
+        hls.replace_file(self._directory / hls.STREAM, empty)
         self._subtitles.begin()
 
     def grants(self, actual: Capabilities) -> Capabilities:
@@ -161,7 +165,7 @@ class Recorder:
         assert self._encoder is not None
         status = await self._encoder.ended()
         lines = self._encoder.log().strip().splitlines()
-        raise Unavailable(f"ffmpeg ended with status {status}: {lines[-1] if lines else 'it said nothing'}")
+        raise Unavailable(f"ffmpeg ended with status {status}: {lines[-1] if lines else 'no output'}")
 
     async def _publish(self) -> None:
         while True:
@@ -207,7 +211,7 @@ class Recorder:
         """Completes the video. While ffmpeg does that, the browser must not be killed: so would it be."""
         if self._stopping is None:
             self._stopping = asyncio.create_task(self._stop(), name="complete the video")
-        # Whoever leaves meanwhile is no reason to leave it incomplete.
+        # It is completed even if the caller is cancelled.
         await asyncio.shield(self._stopping)
 
     async def _stop(self) -> None:
@@ -235,8 +239,8 @@ class Recorder:
 
     def _close_files(self) -> None:
         self._subtitles.close(self.elapsed())
-        # Whatever became of ffmpeg, what it has written plays; but nobody shall wait for more.
-        end_playlists(self._directory)
+        # However ffmpeg ended, what it has written plays; but players must not wait for more.
+        hls.end_playlists(self._directory)
 
     async def announce(self) -> None:
         """Tells the storage what the recording has come to."""

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from remuda.base import clock
-from remuda.grid.node.recording.devtools import DevTools
+from remuda.grid.node.devtools import DevTools
 from remuda.grid.node.recording.encoder import Encoder
 from remuda.grid.node.recording.matroska import stream_head, stream_picture
 from remuda.grid.video import Video

@@ -10,8 +10,8 @@ import msgspec
 from remuda.base import clock
 from remuda.base.errors import Unavailable
 from remuda.fleet.relay import Address
+from remuda.grid.node.devtools import DevTools
 from remuda.grid.node.driver import Driver
-from remuda.grid.node.recording.devtools import DevTools
 from remuda.grid.node.recording.encoder import Encoder
 from remuda.grid.node.recording.screencast import Screencast
 from remuda.grid.video import Video
@@ -70,9 +70,11 @@ async def open_screencast(
         path = urlsplit(msgspec.json.decode(told)["webSocketDebuggerUrl"]).path
         handle = msgspec.json.decode(current)["value"]
     except (msgspec.DecodeError, KeyError, TypeError) as error:
-        raise Unavailable("The browser does not tell where its DevTools are") from error
+        raise Unavailable("The browser did not report the address of its DevTools") from error
     cast = Screencast(
-        await DevTools.connect(devtools, path, timeout=CALL_TIMEOUT), encoder=encoder, video=video
+        await DevTools.connect(devtools, path, source=driver.source, timeout=CALL_TIMEOUT),
+        encoder=encoder,
+        video=video,
     )
     cast.show(str(handle))
     return cast

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from remuda.grid.node.recording.hls import MESSAGES, media_playlist
-from remuda.storage.playlists import replace_file
+from remuda.grid.node.recording.hls import MASTER, MESSAGES, STREAM, media_playlist, replace_file
 
+PLAYLISTS = (MASTER, STREAM, MESSAGES)
 WHOLE = "messages.vtt"
 SILENCE = "silence.vtt"
 SHOWN_FOR = 5.0
@@ -20,9 +20,16 @@ PART = 10.0
 LONGEST = 500
 """Characters of a message that are shown."""
 
+_PART_NAME = "messages-"
 _HEAD = "WEBVTT\n"
 # RFC 8216, 3.5: how the times in here relate to those of the pictures, which begin at 0 as well.
 _PART_HEAD = "WEBVTT\nX-TIMESTAMP-MAP=MPEGTS:0,LOCAL:00:00:00.000\n"
+
+
+def recording_parts(video: str | None) -> list[str]:
+    """Everything that a player of a recording asks for, with the file of its pictures if it is known; a name
+    that ends with a slash stands for all that begin so."""
+    return [*PLAYLISTS, SILENCE, f"{_PART_NAME}/", *([video] if video else [])]
 
 
 class Cue(NamedTuple):
@@ -95,7 +102,7 @@ class Subtitles:
         # One that reaches into the next part is in both, for players that begin there.
         shown = [cue for cue in self._cues if cue.begin < begin + seconds and cue.end > begin]
         self._cues = [cue for cue in self._cues if cue.end > begin + seconds]
-        name = f"messages-{number:05d}.vtt" if shown else SILENCE
+        name = f"{_PART_NAME}{number:05d}.vtt" if shown else SILENCE
         if shown:
             (self.directory / name).write_text(_PART_HEAD + "".join(map(write_cue, shown)), "utf-8")
         self._parts.append((seconds, name))

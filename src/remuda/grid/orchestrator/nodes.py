@@ -1,31 +1,32 @@
-"""The orchestrator's side of the nursery and of the nodes that come from there."""
+"""The orchestrator's side of the fork server and of the nodes that it forks."""
 
 import asyncio
 import os
+import select
 import signal
 import socket
+import ssl
 import subprocess
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
-
-import msgspec
 
 from remuda.base.config import Config
 from remuda.base.descriptors import own_lack, restore_limit
 from remuda.base.errors import DriverUnavailable
 from remuda.base.ids import SessionId
 from remuda.base.log import get_logger
-from remuda.base.processes import start_of, until_readable
+from remuda.base.processes import is_stopped, start_of, until_readable
 from remuda.fleet.leftovers import clear_orphans
 from remuda.fleet.lifeline import Lifeline
 from remuda.grid.browsers import Browser
 from remuda.grid.node.assignment import Assignment
 from remuda.grid.node.main import OPEN, WARM
-from remuda.grid.orchestrator.nursery import Birth
+from remuda.grid.orchestrator.forkserver import ForkRequest
 
 log = get_logger(__name__)
 
-BIRTH_TIMEOUT = 10.0
+FORK_TIMEOUT = 10.0
 END_GRACE = 10.0
 
 
@@ -47,7 +48,9 @@ class NodeProcess:
         except (ValueError, OverflowError, OSError):
             return None
         # Asked while the descriptor is open: had the pid been given away before, its start would tell.
-        if start_of(int(pid)) != start:
+        # One that has ended is gone, too, though its parent may be slow to notice: then this is readable.
+        has_ended = bool(select.select([pidfd], [], [], 0)[0])
+        if has_ended or start_of(int(pid)) != start:
             os.close(pidfd)
             return None
         return NodeProcess(int(pid), pidfd, session)
@@ -64,10 +67,10 @@ class NodeProcess:
         self.gone.set()
 
     async def end(self) -> None:
-        """Asks it to leave, and makes it leave if it does not."""
+        """Asks it to leave, and makes it leave if it does not; one that is stopped cannot hear."""
         self._signal(signal.SIGTERM)
         try:
-            async with asyncio.timeout(END_GRACE):
+            async with asyncio.timeout(0 if is_stopped(self.pid) else END_GRACE):
                 await self.gone.wait()
         except TimeoutError:
             log.warning("node killed", pid=self.pid, session=self.session)
@@ -83,14 +86,17 @@ class NodeProcess:
 
 
 class OwnNode(NodeProcess):
-    """A node of our own nursery: it can be sent a session, and says how it gets on."""
+    """A node of our own fork server: it can be sent a session, and says how it gets on."""
 
     def __init__(
-        self, browser: Browser, pid: int, pidfd: int, control: socket.socket, *, with_browser: bool
+        self, browsers: Sequence[Browser], pid: int, pidfd: int, control: socket.socket, *, with_browser: bool
     ) -> None:
         super().__init__(pid, pidfd)
-        self.browser = browser
+        self.browsers = browsers
+        """Those that its driver can start, first the one that it was made for."""
         self.with_browser = with_browser
+        self.tls: ssl.SSLContext | None = None
+        """The certificate that it was started with, which may have been replaced since."""
         self._control = control
         self.warm = asyncio.Event()
         """Set once it waits for a session, or will never do so."""
@@ -127,6 +133,10 @@ class OwnNode(NodeProcess):
         if OPEN in said:
             self.opened.set()
 
+    def can_start(self, browser: Browser) -> bool:
+        """Whether a session that is given to it can have this browser."""
+        return browser == self.browsers[0] if self.with_browser else browser in self.browsers
+
     def assign(self, assignment: Assignment) -> None:
         """Hands it a session; DriverUnavailable when it has just died."""
         try:
@@ -136,86 +146,88 @@ class OwnNode(NodeProcess):
         self.session = assignment.session
 
 
-class Births:
-    """A nursery, which is replaced when it fails."""
+class ForkServer:
+    """The fork server, which is replaced when it fails."""
 
     def __init__(self, config: Config, *, redis_url: str) -> None:
         self._config = config
         self._redis_url = redis_url
         self._orders: socket.socket | None = None
-        self._nursery: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[bytes] | None = None
         self._one_at_a_time = asyncio.Lock()
 
     def start(self) -> None:
-        """Starts the nursery."""
+        """Starts its process."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         lifeline = Lifeline.from_environ()
         inherited = (theirs.fileno(), *([lifeline.descriptor] if lifeline else []))
-        self._nursery = subprocess.Popen(
-            [sys.executable, "-m", "remuda.grid.orchestrator.nursery", str(theirs.fileno())],
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "remuda.grid.orchestrator.forkserver", str(theirs.fileno())],
             stdin=subprocess.DEVNULL,
             env={**os.environ, **self._config.environ(), "REMUDA_REDIS": self._redis_url},
             pass_fds=inherited,
             start_new_session=True,
         )
-        restore_limit(self._nursery.pid)
+        restore_limit(self._process.pid)
         theirs.close()
         ours.setblocking(False)
         self._orders = ours
 
     async def stop(self, *, grace: float = END_GRACE) -> None:
-        """Ends the nursery; its nodes live on."""
-        if self._orders is None or self._nursery is None:
+        """Ends its process; its nodes live on."""
+        if self._orders is None or self._process is None:
             return
         self._orders.close()
         try:
-            await asyncio.to_thread(self._nursery.wait, grace)
+            await asyncio.to_thread(self._process.wait, grace)
         except subprocess.TimeoutExpired:
-            self._nursery.kill()
-            await asyncio.to_thread(self._nursery.wait)
+            self._process.kill()
+            await asyncio.to_thread(self._process.wait)
 
     async def settle(self) -> None:
-        """Waits until nobody is being born."""
+        """Waits until no node is being forked."""
         async with self._one_at_a_time:
             return
 
-    async def bear(self, browser: Browser, *, with_browser: bool) -> OwnNode:
-        """A new node; DriverUnavailable when there is none to be had."""
+    async def fork_node(self, browsers: Sequence[Browser], *, with_browser: bool) -> OwnNode:
+        """A new node; DriverUnavailable if none can be forked."""
         async with self._one_at_a_time:
             try:
-                return await self._ask(browser, with_browser=with_browser)
+                return await self._ask(browsers, with_browser=with_browser)
             except OSError as error:  # A TimeoutError is one.
                 if (lack := own_lack(error)) is not None:
                     raise lack from error
-                log.warning("nursery replaced", reason=str(error) or "no answer")
+                log.warning("fork server replaced", reason=str(error) or "no answer")
                 # Killed even if it only hangs: its late answer would be taken for that to the next request.
                 await self.stop(grace=0)
                 self.start()
-                return await self._ask_again(browser, with_browser=with_browser)
+                return await self._ask_again(browsers, with_browser=with_browser)
 
-    async def _ask_again(self, browser: Browser, *, with_browser: bool) -> OwnNode:
+    async def _ask_again(self, browsers: Sequence[Browser], *, with_browser: bool) -> OwnNode:
         try:
-            return await self._ask(browser, with_browser=with_browser)
+            return await self._ask(browsers, with_browser=with_browser)
         except OSError as error:
-            raise DriverUnavailable(f"No nursery bears a node: {str(error) or 'no answer'}") from error
+            raise DriverUnavailable(
+                f"The fork server did not fork a node: {str(error) or 'no answer'}"
+            ) from error
 
-    async def _ask(self, browser: Browser, *, with_browser: bool) -> OwnNode:
+    async def _ask(self, browsers: Sequence[Browser], *, with_browser: bool) -> OwnNode:
         ours, theirs = socket.socketpair()
         assert self._orders is not None
-        birth = msgspec.json.encode(Birth.of(browser, with_browser=with_browser))
+        request = ForkRequest(list(browsers), with_browser).encode()
         try:
-            async with asyncio.timeout(BIRTH_TIMEOUT):
-                socket.send_fds(self._orders, [birth], [theirs.fileno()])
-                pid, pidfd = await _await_birth(self._orders)
+            async with asyncio.timeout(FORK_TIMEOUT):
+                socket.send_fds(self._orders, [request], [theirs.fileno()])
+                pid, pidfd = await _read_answer(self._orders)
         except BaseException:
-            ours.close()  # Should the node be born all the same, it hears that nobody wants it.
+            ours.close()  # If the node is forked all the same, it notices this and ends.
             raise
         finally:
             theirs.close()
-        return OwnNode(browser, pid, pidfd, ours, with_browser=with_browser)
+        return OwnNode(browsers, pid, pidfd, ours, with_browser=with_browser)
 
 
-async def _await_birth(orders: socket.socket) -> tuple[int, int]:
+async def _read_answer(orders: socket.socket) -> tuple[int, int]:
     await until_readable(orders.fileno())
     message, descriptors, _, _ = socket.recv_fds(orders, 64, 1)
     if not message:
