@@ -6,6 +6,7 @@
 -- ARGV[5] seconds until it is taken for dead
 -- ARGV[6] newcomer, 1 if it has just started, else empty
 -- ARGV[7] since, when it started, in Unix milliseconds
+-- ARGV[8] obstacle, why it takes no connections for now, else empty
 -- returns the command that waits for it (nil: none), 1 if it had to be registered, how many connections its counter
 -- shows, and how many of them have a lease
 
@@ -38,13 +39,21 @@ call('ZADD', OFFERS, 'GT', now + seconds, version)
 if is_unknown then call('HDEL', FAILURES, worker) end
 local has_failed_again = tonumber(call('HGET', FAILURES, worker) or 0) > 1
 local is_cleared = not (has_failed_again and is_in(SUSPECTS, worker)) and call('ZREM', SUSPECTS, worker) == 1
+local obstacle = ARGV[8]
+local is_freed = obstacle == '' and call('HDEL', OBSTACLES, worker) == 1
+if (is_unknown or is_cleared) and ARGV[6] == '1' then fill_vacancy() end
 if status == 'draining' then
   call('HSET', key, 'status', status)
   begin_to_leave(worker, seconds)
   file(worker)
-elseif is_unknown or is_cleared then
-  if ARGV[6] == '1' then fill_vacancy() end
+elseif obstacle ~= '' then
+  -- Foreign proxies pass over one that drains. This one comes back, so no new worker is waited for.
+  call('HSET', key, 'status', 'draining')
+  call('HSET', OBSTACLES, worker, obstacle)
+  file(worker)
+elseif is_unknown or is_cleared or is_freed then
+  if is_freed then call('HSET', key, 'status', status) end
   file(worker)
   ring()
 end
-return {call('GET', string.format(KEYS[14], worker)), is_unknown and 1 or 0, shown, leased}
+return {call('GET', string.format(KEYS[15], worker)), is_unknown and 1 or 0, shown, leased}

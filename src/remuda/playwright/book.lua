@@ -12,17 +12,21 @@
 -- KEYS[10] remuda:playwright:totals:{browser}
 -- KEYS[11] remuda:playwright:waits:{browser}
 -- KEYS[12] remuda:playwright:failures:{browser}
--- KEYS[13] worker:{browser}:{worker}, a template by worker
--- KEYS[14] worker:cmd:{browser}:{worker}, a template by worker
--- KEYS[15] remuda:playwright:connections:{browser}:{worker}, a template by worker
--- KEYS[16] remuda:playwright:free:{browser}:{version}, a template by version
--- KEYS[17] remuda:bell:{topic}, rung when a place may have become free
+-- KEYS[13] remuda:playwright:origins:{browser}
+-- KEYS[14] worker:{browser}:{worker}, a template by worker
+-- KEYS[15] worker:cmd:{browser}:{worker}, a template by worker
+-- KEYS[16] remuda:playwright:connections:{browser}:{worker}, a template by worker
+-- KEYS[17] remuda:playwright:free:{browser}:{version}, a template by version
+-- KEYS[18] remuda:bell:{topic}, rung when a place may have become free
+-- KEYS[19] remuda:playwright:obstacles:{browser}
+-- KEYS[20] remuda:metering:timer:{timer}, a template by connection
+-- KEYS[21] remuda:metering:timers
 
 local call = redis.call
 local ACTIVE, LIFETIME, WORKERS, VERSIONS, OFFERS = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local SUSPECTS, LEASES, LEAVING, VACANT, TOTALS = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
-local WAITS, FAILURES = KEYS[11], KEYS[12]
-local own_browser = KEYS[13]:match('([%l-]+):%%s$')
+local WAITS, FAILURES, ORIGINS, OBSTACLES = KEYS[11], KEYS[12], KEYS[13], KEYS[19]
+local own_browser = KEYS[14]:match('([%l-]+):%%s$')
 
 -- Redis' own clock: leases and beats of many machines are compared here, and their clocks differ.
 local clock = call('TIME')
@@ -40,14 +44,14 @@ local function suspicion_after(failures) return 15 * 2 ^ math.min(failures - 1, 
 local function pause_after(failures) return math.min(2 ^ (failures - 1), 8) end
 
 local function field(worker) return own_browser .. ':' .. worker end
-local function key_of(worker) return string.format(KEYS[13], worker) end
-local function connections_of(worker) return string.format(KEYS[15], worker) end
+local function key_of(worker) return string.format(KEYS[14], worker) end
+local function connections_of(worker) return string.format(KEYS[16], worker) end
 
 local function tally(what, by)
   if by > 0 then call('HINCRBY', TOTALS, what, by) end
 end
 
-local function ring() call('PUBLISH', KEYS[17], '') end
+local function ring() call('PUBLISH', KEYS[18], '') end
 
 local function is_in(zset, worker)
   local score = call('ZSCORE', zset, worker)
@@ -71,7 +75,7 @@ end
 local function file(worker)
   local version = call('HGET', VERSIONS, worker)
   if not version then return nil end
-  local index = string.format(KEYS[16], version)
+  local index = string.format(KEYS[17], version)
   local active = tonumber(call('HGET', ACTIVE, field(worker)) or 0)
   if active < places and is_open(worker) then
     local score = string.format('%.6f', lifetime_of(worker) - active / 1e6)
@@ -84,9 +88,10 @@ end
 
 local function forget(worker)
   local version = call('HGET', VERSIONS, worker)
-  if version then call('ZREM', string.format(KEYS[16], version), worker) end
+  if version then call('ZREM', string.format(KEYS[17], version), worker) end
   call('HDEL', VERSIONS, worker)
   call('HDEL', FAILURES, worker)
+  call('HDEL', OBSTACLES, worker)
   for _, zset in ipairs({WORKERS, SUSPECTS, LEAVING}) do
     call('ZREM', zset, worker)
   end
@@ -111,17 +116,50 @@ local function recount(worker, change)
   file(worker)
 end
 
-local function add(worker, connection, since, lease)
-  call('ZADD', LEASES, string.format('%.3f', now + lease), worker .. '/' .. connection)
-  if call('ZADD', connections_of(worker), 'NX', since, connection) == 1 then
-    recount(worker, 1)
-    return true
+-- The time of a connection is metered, in the steps that begin and end it, so that it is not lost, whatever is killed.
+local function ms(moment) return string.format('%.0f', moment * 1000) end
+local function timer_of(connection) return string.format(KEYS[20], connection) end
+
+-- Long enough to know whether a connection comes about: until then it is not counted.
+local DIALLED_WITHIN = 120
+
+local function keep_timer(connection, since, origin)
+  local timer = timer_of(connection)
+  -- A whole second: of one that begins now, this is more exact.
+  local began = now - since < 2 and now or since
+  if call('HSETNX', timer, 'began', ms(began)) == 1 then
+    call('HSET', timer, 'service', 'playwright', 'account', cjson.decode(origin).account or '')
+    call('ZADD', KEYS[21], ms(now + DIALLED_WITHIN), connection)
   end
-  return false
+  call('HSET', timer, 'seen', ms(now))
+end
+
+local function end_timer(connection, ended)
+  if call('EXISTS', timer_of(connection)) == 1 then
+    call('HSET', timer_of(connection), 'ended', ended)
+    call('ZADD', KEYS[21], ended, connection)
+  end
+end
+
+local function drop_timer(connection)
+  call('DEL', timer_of(connection))
+  call('ZREM', KEYS[21], connection)
+end
+
+local function add(worker, connection, since, lease, origin)
+  call('ZADD', LEASES, string.format('%.3f', now + lease), worker .. '/' .. connection)
+  local is_new = call('ZADD', connections_of(worker), 'NX', since, connection) == 1
+  keep_timer(connection, tonumber(since), origin)
+  if is_new then
+    call('HSET', ORIGINS, connection, origin)
+    recount(worker, 1)
+  end
+  return is_new
 end
 
 local function remove(worker, connection)
   call('ZREM', LEASES, worker .. '/' .. connection)
+  call('HDEL', ORIGINS, connection)
   if call('ZREM', connections_of(worker), connection) == 1 then
     recount(worker, -1)
     return true
@@ -133,7 +171,10 @@ end
 local function prune(most)
   local healed = 0
   for _, lease in ipairs(call('ZRANGE', LEASES, '-inf', now, 'BYSCORE', 'LIMIT', 0, most)) do
-    if remove(lease:match('^(.*)/(.-)$')) then healed = healed + 1 end
+    local worker, connection = lease:match('^(.*)/(.-)$')
+    if remove(worker, connection) then healed = healed + 1 end
+    -- Its gateway was killed after that; nobody knows how soon.
+    end_timer(connection, call('HGET', timer_of(connection), 'seen') or ms(now))
   end
   tally('healed', healed)
   if healed > 0 then ring() end
@@ -174,7 +215,7 @@ end
 -- Tells a worker at its lifetime limit to shut down, if it is its turn.
 local function restart_if_due(worker, limit, percent, seconds)
   if lifetime_of(worker) < limit or not is_open(worker) or not may_one_go(percent) then return false end
-  local command = string.format(KEYS[14], worker)
+  local command = string.format(KEYS[15], worker)
   call('SET', command, 'shutdown', 'EX', seconds)
   call('PUBLISH', command, 'shutdown')
   begin_to_leave(worker, seconds)

@@ -7,6 +7,7 @@ from remuda.fleet.bell import bell_of
 from remuda.keyspace import playwright
 from remuda.keyspace.fleet import BELL
 from remuda.keyspace.key import ChannelName, Key, Name
+from remuda.keyspace.metering import TIMER, TIMERS
 from remuda.playwright.model import Browser
 from remuda.store import Script, load_script
 
@@ -21,6 +22,7 @@ _BY_BROWSER: Final[Sequence[Key[Any]]] = (
     playwright.PLAYWRIGHT_TOTALS,
     playwright.PLAYWRIGHT_WAITS,
     playwright.PLAYWRIGHT_FAILURES,
+    playwright.PLAYWRIGHT_ORIGINS,
 )
 _TEMPLATES: Final[Sequence[Key[Any]]] = (
     playwright.WORKER,
@@ -28,7 +30,16 @@ _TEMPLATES: Final[Sequence[Key[Any]]] = (
     playwright.PLAYWRIGHT_CONNECTIONS,
     playwright.PLAYWRIGHT_FREE,
 )
-_KEYS = (playwright.ACTIVE_CONNECTIONS, playwright.LIFETIME_CONNECTIONS, *_BY_BROWSER, *_TEMPLATES, BELL)
+_KEYS = (
+    playwright.ACTIVE_CONNECTIONS,
+    playwright.LIFETIME_CONNECTIONS,
+    *_BY_BROWSER,
+    *_TEMPLATES,
+    BELL,
+    playwright.PLAYWRIGHT_OBSTACLES,
+    TIMER,
+    TIMERS,
+)
 
 
 def freed_bell(browser: Browser) -> ChannelName:
@@ -48,6 +59,9 @@ def _keys_of(browser: Browser) -> list[Name]:
         *(key(browser) for key in _BY_BROWSER),
         *(Name(key.template(browser)) for key in _TEMPLATES),
         freed_bell(browser),
+        playwright.PLAYWRIGHT_OBSTACLES(browser),
+        Name(TIMER.template()),
+        TIMERS(),
     ]
 
 

@@ -19,6 +19,7 @@ from remuda.fleet.browsers import (
     FIREFOX_COMMANDS,
     HEADLESS_SHELL_COMMANDS,
     QUIET_ARGS,
+    BrowserConfig,
     all_places,
 )
 from remuda.playwright.driver import has_build
@@ -43,19 +44,19 @@ class Launch:
 def find_launch(browser: str, config: Config) -> Launch:
     """How to launch this browser here; Misconfigured, with what to do, when it cannot be served."""
     if browser not in _FINDERS:
-        raise Misconfigured(f"Playwright has no browser {browser!r} but {', '.join(_FINDERS)}")
+        raise Misconfigured(f"Playwright has no browser {browser!r}; it has {', '.join(_FINDERS)}")
     find, advice = _FINDERS[browser]
     launch = find(config)
     if launch is None:
-        raise Misconfigured(f"Playwright finds no {browser} here: {advice}")
+        raise Misconfigured(f"Playwright found no {browser} on this machine: {advice}")
     return launch
 
 
 def find_tailored_launch(browser: str, config: Config, wishes: Options) -> Launch:
     """How to launch it as a client wishes; InvalidArgument names what this machine cannot do."""
     wishes = dict(wishes)
-    config = replace(config, headless=wishes.pop("headless", config.headless))
-    if not config.headless and not any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY"))):
+    config = config.replace(headless=wishes.pop("headless", config[BrowserConfig].headless))
+    if not config[BrowserConfig].headless and not any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY"))):
         raise InvalidArgument("The launch option 'headless' cannot be false here: there is no display")
     channel = wishes.pop("channel", "")
     launch = _find_channel(browser, channel, config) if channel else find_launch(browser, config)
@@ -74,7 +75,7 @@ def find_tailored_launch(browser: str, config: Config, wishes: Options) -> Launc
 
 def _find_channel(browser: str, channel: str, config: Config) -> Launch:
     if browser == "chromium" and channel in _CHANNELS:
-        if channel == "chromium" and has_build("chromium") and not config.chromium:
+        if channel == "chromium" and has_build("chromium") and not config[BrowserConfig].chromium:
             return _chromium_at(None, config, channel=channel)
         program = _first(_CHANNELS[channel])
         if program is not None:
@@ -95,22 +96,23 @@ def servable(config: Config) -> list[Launch]:
 
 
 def _chromium(config: Config) -> Launch | None:
-    shells = config.headless_shell if config.headless else ""
-    if given := shells or config.chromium:
+    options = config[BrowserConfig]
+    shells = options.headless_shell if options.headless else ""
+    if given := shells or options.chromium:
         return _chromium_at(locate(Path(given)), config)
     # As Playwright itself does: without a window, the headless shell, which takes half the time for a page.
-    if config.headless and has_build("chromium-headless-shell"):
+    if options.headless and has_build("chromium-headless-shell"):
         return _chromium_at(None, config)
     if has_build("chromium"):
         return _chromium_at(None, config, channel="chromium")
-    commands = (*(HEADLESS_SHELL_COMMANDS if config.headless else ()), *CHROMIUM_COMMANDS)
+    commands = (*(HEADLESS_SHELL_COMMANDS if options.headless else ()), *CHROMIUM_COMMANDS)
     program = _first(commands)
     return None if program is None else _chromium_at(program, config)
 
 
 def _chromium_at(program: Path | None, config: Config, **more: Any) -> Launch:
     options = {
-        "args": [*QUIET_ARGS, *config.chromium_args.split()],
+        "args": [*QUIET_ARGS, *config[BrowserConfig].chromium_args.split()],
         # Playwright would do without it everywhere.
         "chromiumSandbox": protection_of(config).has_sandbox,
         **more,
@@ -119,9 +121,10 @@ def _chromium_at(program: Path | None, config: Config, **more: Any) -> Launch:
 
 
 def _firefox(config: Config) -> Launch | None:
-    if not config.firefox and has_build("firefox"):
+    named = config[BrowserConfig].firefox
+    if not named and has_build("firefox"):
         return _launch("firefox", None, config)
-    program = locate(Path(config.firefox)) if config.firefox else _first(FIREFOX_COMMANDS)
+    program = locate(Path(named)) if named else _first(FIREFOX_COMMANDS)
     # A Firefox as Mozilla makes it speaks WebDriver BiDi, Playwright's build a protocol of its own.
     return None if program is None else _launch("firefox", program, config, {"channel": "moz-firefox"})
 
@@ -132,7 +135,7 @@ def _webkit(config: Config) -> Launch | None:
 
 def _launch(browser: str, program: Path | None, config: Config, options: Options | None = None) -> Launch:
     path = {} if program is None else {"executablePath": str(program)}
-    return Launch(browser, {"headless": config.headless, **path, **(options or {})}, program)
+    return Launch(browser, {"headless": config[BrowserConfig].headless, **path, **(options or {})}, program)
 
 
 def _first(commands: Sequence[str]) -> Path | None:

@@ -2,32 +2,32 @@
 
 import asyncio
 from collections.abc import Collection
-from typing import Any
 
-from remuda.base.errors import RemudaError, Unavailable
+from remuda.base.errors import Unavailable
 from remuda.base.ids import ConnectionId, WorkerId, new_id
 from remuda.base.log import get_logger
+from remuda.fleet.liveness import RENEWALS_PER_TTL
+from remuda.fleet.origin import UNKNOWN, Origin
+from remuda.fleet.tasks import Tasks, repeat
 from remuda.playwright.leases import Leases
-from remuda.playwright.model import Browser, Limits, Outcome, Place
+from remuda.playwright.model import Browser, Outcome, Place, WorkerLimits
 from remuda.playwright.reaper import Reaper
 from remuda.playwright.selector import Selector
 from remuda.store import Store
 
 log = get_logger(__name__)
 
-RENEWALS_PER_LEASE = 3
-
 
 class Connections:
     """Opens and closes connections. Run `run()` as a task of the gateway's, and `finish()` at its end."""
 
-    def __init__(self, store: Store, limits: Limits) -> None:
+    def __init__(self, store: Store, limits: WorkerLimits) -> None:
         self._selector = Selector(store, limits)
         self._leases = Leases(store, limits)
         self._reaper = Reaper(store, limits)
-        self._pause = limits.lease / RENEWALS_PER_LEASE
+        self._pause = limits.lease / RENEWALS_PER_TTL
         self._open: set[Place] = set()
-        self._closing: set[asyncio.Task[Any]] = set()
+        self._tasks = Tasks()
         """What must be waited for before this gateway may end."""
         self._owed: dict[Place, Outcome] = {}
 
@@ -39,15 +39,24 @@ class Connections:
         browser: Browser,
         *,
         version: str = "",
+        origin: Origin = UNKNOWN,
         waited: float = 0.0,
+        among: Collection[str] = (),
         excluded: Collection[WorkerId] = (),
         unsuited: Collection[WorkerId] = (),
     ) -> Place | None:
         """A place for one more connection; None if all are taken. Raises as `Selector.pick` does."""
         connection = ConnectionId(new_id())
-        picking = asyncio.create_task(
+        picking = self._tasks.spawn(
             self._selector.pick(
-                browser, connection, version=version, waited=waited, excluded=excluded, unsuited=unsuited
+                browser,
+                connection,
+                version=version,
+                origin=origin,
+                waited=waited,
+                among=among,
+                excluded=excluded,
+                unsuited=unsuited,
             ),
             name="pick",
         )
@@ -56,7 +65,6 @@ class Connections:
         except asyncio.CancelledError:
             # The client has gone, but the question is under way: what it still brings is given back.
             picking.add_done_callback(self._return_picked)
-            self._await_end(picking)
             raise
         if place is not None:
             self._open.add(place)
@@ -69,11 +77,7 @@ class Connections:
     def close(self, place: Place, outcome: Outcome = Outcome.UNKNOWN) -> None:
         """Ends a connection. Returns at once, since the end of a client must not wait for Redis."""
         self._open.discard(place)
-        self._await_end(asyncio.create_task(self._give_back(place, outcome), name="give back"))
-
-    def _await_end(self, task: asyncio.Task[Any]) -> None:
-        self._closing.add(task)
-        task.add_done_callback(self._closing.discard)
+        self._tasks.spawn(self._give_back(place, outcome), name="give back")
 
     async def _give_back(self, place: Place, outcome: Outcome) -> None:
         try:
@@ -84,19 +88,11 @@ class Connections:
 
     async def finish(self) -> None:
         """Ends when everything that was closed has been given back, or cannot be."""
-        while self._closing:
-            await asyncio.wait(self._closing)
+        await self._tasks.finish()
 
     async def run(self) -> None:
         """Renews what is open, and ends what dead gateways have left, until it is cancelled."""
-        while True:
-            try:
-                await self.keep()
-            except Unavailable as error:
-                log.warning("connections not renewed", open=len(self._open), reason=error.message)
-            except RemudaError as error:  # Others write to these keys too, and it may be nonsense.
-                log.error("book not kept", open=len(self._open), reason=error.message)
-            await asyncio.sleep(self._pause)
+        await repeat(self.keep, every=self._pause, failure="connections not renewed")
 
     async def keep(self) -> None:
         """One round."""
@@ -112,7 +108,7 @@ class Connections:
         for browser in Browser:
             if healed := await self._leases.sweep(browser):
                 log.info("connections of a dead gateway ended", browser=browser, connections=healed)
-        if buried := await self._reaper.bury_silent():
+        if buried := await self._reaper.remove_silent():
             log.info("dead workers cleared away", workers=buried)
-        # Last: nobody knows what strangers have written.
-        await self._reaper.meet_strangers()
+        # Last, because other programs may have written anything.
+        await self._reaper.adopt_unregistered_workers()

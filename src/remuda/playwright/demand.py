@@ -1,5 +1,5 @@
-"""Whether somebody waits for a browser that nobody serves yet: then is the time to start its worker. And
-whether anybody would: a client of a browser that nothing can start does not wait in vain."""
+"""Whether a client waits for a browser that has no worker yet: then its workers are started. And whether
+anything would start them: a client of a browser that nothing can start is refused at once."""
 
 import asyncio
 from collections.abc import Collection
@@ -8,6 +8,7 @@ from remuda.base.errors import BrowserNotOffered, Unavailable
 from remuda.base.log import get_logger
 from remuda.fleet.bell import bell_of, wait_for
 from remuda.fleet.line import new_line_bell
+from remuda.fleet.tasks import repeat
 from remuda.keyspace.fleet import LINES
 from remuda.keyspace.playwright import PLAYWRIGHT_OFFERS, PLAYWRIGHT_STARTERS
 from remuda.playwright.model import Browser
@@ -48,19 +49,18 @@ async def announce_starter(store: Store, starter: str, browsers: Collection[Brow
 
 
 async def keep_announcing(
-    store: Store, starter: str, browsers: Collection[Browser], announced: asyncio.Event
+    store: Store, announced: asyncio.Event, *, starter: str, browsers: Collection[Browser]
 ) -> None:
     """Says so for ever, again at once when Redis comes back, and takes it back when it is cancelled."""
+
+    async def announce() -> None:
+        await announce_starter(store, starter, browsers)
+        announced.set()
+
     try:
-        # Nobody rings this bell: only the return of Redis is heard.
+        # This bell never rings: it only tells when Redis is back.
         with store.subscribe(bell_of("playwright:starters")) as rings:
-            while True:
-                try:
-                    await announce_starter(store, starter, browsers)
-                    announced.set()
-                except Unavailable as error:
-                    log.warning("starter not announced", reason=error.message)
-                await rings.wait(ANNOUNCE_EVERY)
+            await repeat(announce, every=ANNOUNCE_EVERY, failure="starter not announced", rings=rings)
     finally:
         try:
             async with asyncio.timeout(1), store.transaction() as transaction:
@@ -88,7 +88,7 @@ async def check_startable(
         each for each, found in counts.items() if each in expected or any([await one for one in found])
     ]
     if browser not in offered and (offered or not is_early):
-        # Whoever needs a browser of its own is not helped by one that is shared.
+        # A shared browser does not help a client that needs one of its own.
         alike = [each.engine for each in offered if each.is_own == browser.is_own]
         raise BrowserNotOffered(
             f"No worker has {browser}, and nothing here can start one; on offer: "

@@ -14,14 +14,15 @@ from pathlib import Path
 import msgspec
 from playwright._impl._driver import compute_driver_executable, get_driver_env
 
-from remuda.base.confinement import browser_environ
+from remuda.base.confinement import OPENERS, browser_environ
 
 BROWSERS_PATH = "PLAYWRIGHT_BROWSERS_PATH"
 """Where Playwright keeps its own builds of the browsers, if not in the user's cache."""
 FFMPEG = "ffmpeg"
 _FFMPEG_BUILD = "ffmpeg-mac" if sys.platform == "darwin" else "ffmpeg-linux"
 _FFMPEG = Path(__file__).with_name("ffmpeg.sh")
-_LANGUAGES = Path(__file__).with_name("languages.cjs")
+# Loaded into the driver, in this order.
+_PRELOADED = tuple(Path(__file__).with_name(name) for name in ("languages.cjs", "refusals.cjs"))
 
 
 def playwright_version() -> str:
@@ -49,24 +50,20 @@ def _command(reach: Reach) -> list[str]:
     # Not `python -m playwright`: a signal to that would not reach the driver.
     node, program = map(Path, compute_driver_executable())
     home = reach(node.parent)
-    return [
-        str(home / node.name),
-        "--require",
-        str(reach(_LANGUAGES)),
-        str(home / program.relative_to(node.parent)),
-    ]
+    preloaded = [word for each in _PRELOADED for word in ("--require", str(reach(each)))]
+    return [str(home / node.name), *preloaded, str(home / program.relative_to(node.parent))]
 
 
 def driver_programs() -> list[Path]:
     """What a driver reads and runs besides its browser."""
-    return [Path(compute_driver_executable()[0]).parent, _LANGUAGES, _FFMPEG, builds_directory()]
+    return [Path(compute_driver_executable()[0]).parent, *_PRELOADED, _FFMPEG, builds_directory()]
 
 
 def serve_environ(home: Path, reach: Reach = Path) -> dict[str, str]:
     """The environment of that command, with this directory for all files that it makes."""
     given: Mapping[str, str] = get_driver_env()
     ours = {name: value for name, value in given.items() if name.startswith("PW_")}
-    return {**browser_environ(home), **ours, BROWSERS_PATH: str(_link_builds(home, reach))}
+    return {**browser_environ(home, reach(OPENERS)), **ours, BROWSERS_PATH: str(_link_builds(home, reach))}
 
 
 def _link_builds(home: Path, reach: Reach) -> Path:

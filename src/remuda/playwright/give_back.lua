@@ -24,6 +24,11 @@ elseif outcome == 'served' and not is_suspect then
   call('HDEL', FAILURES, worker)
 end
 local was_open = remove(worker, ARGV[2])
+if outcome == 'failed' or outcome == 'unused' then
+  drop_timer(ARGV[2])
+elseif was_open then
+  end_timer(ARGV[2], ms(now))
+end
 -- A connection that never came about takes nothing of the worker's lifetime.
 if was_open and (outcome == 'failed' or outcome == 'unused') then
   local left = math.max(lifetime_of(worker) - 1, call('ZCARD', connections_of(worker)))

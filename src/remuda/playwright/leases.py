@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from itertools import groupby
 from operator import attrgetter
 
+import msgspec
+
 from remuda.playwright.book import BOOK, load
-from remuda.playwright.model import Browser, Limits, Outcome, Place
+from remuda.playwright.model import Browser, Outcome, Place, WorkerLimits
 from remuda.store import Store
 from remuda.store.commands import Value
 
@@ -31,15 +33,15 @@ BATCH = 100
 class Leases:
     """The leases of all connections."""
 
-    def __init__(self, store: Store, limits: Limits) -> None:
+    def __init__(self, store: Store, limits: WorkerLimits) -> None:
         self._store = store
         self._limits = limits
 
     async def give_back(self, place: Place, outcome: Outcome = Outcome.UNKNOWN) -> bool:
         """Ends a connection; False if it was not counted any more. Twice does no harm.
 
-        A worker that has failed is passed over until it has beaten again; if it fails again before it has
-        served anybody, for longer and longer. With nobody else to choose, it is soon tried again.
+        A worker that has failed is passed over until its next heartbeat; if it fails again before it has
+        served a client, for longer each time. If it is the only worker, it is tried again soon.
         """
         limits = self._limits
         args: list[Value] = [
@@ -65,7 +67,7 @@ class Leases:
     async def _renew_some(self, browser: Browser, places: Sequence[Place]) -> int:
         args: list[Value] = [self._limits.concurrent, self._limits.lease]
         for place in places:
-            args += [place.worker, place.connection, place.since]
+            args += [place.worker, place.connection, place.since, msgspec.json.encode(place.origin)]
         adopted: int = await self._store.run(_RENEW, keys=BOOK[browser], args=args)
         return adopted
 

@@ -4,10 +4,11 @@ import re
 from dataclasses import dataclass
 from enum import StrEnum
 
-from remuda.base.config import Config
 from remuda.base.errors import InvalidArgument
 from remuda.base.ids import ConnectionId, WorkerId
+from remuda.fleet.origin import UNKNOWN, Origin
 from remuda.keyspace.playwright import ANY_VERSION
+from remuda.playwright.room import PlaywrightConfig
 
 # Playwright's own server compares major and minor only, and only with clients that introduce themselves so.
 _CLIENT = re.compile(r"Playwright/(\d{1,4}\.\d{1,4})(?=[.\s]|$)", re.ASCII)
@@ -18,6 +19,8 @@ _FIRST_MILLISECOND = 100_000_000_000
 # What the config promises is when a crash has healed: the lease, and the time until the next sweep after it.
 LEASE_SHARE = 2 / 3
 
+GUARDED = "/guarded/playwright/"
+"""What the paths of shared browsers begin with that are behind the herd's secret."""
 START_TIMEOUT = 60.0
 """Seconds that a machine may take to start a browser."""
 
@@ -47,7 +50,7 @@ class Browser(StrEnum):
 
     @property
     def engine(self) -> "Browser":
-        """The browser itself, whoever shares it."""
+        """The browser itself, shared or not."""
         return Browser(self.removesuffix(_OWN))
 
     @property
@@ -113,23 +116,24 @@ class Place:
     connection: ConnectionId
     since: int
     """Unix second at which it was picked."""
+    origin: Origin = UNKNOWN
 
 
 @dataclass(frozen=True, kw_only=True)
-class Limits:
+class WorkerLimits:
     """How much a worker serves, and how long anything is believed."""
 
-    concurrent: int = Config.playwright_concurrent
-    lifetime: int = Config.playwright_lifetime
-    restart_share: int = Config.playwright_restart_share
+    concurrent: int = PlaywrightConfig.playwright_concurrent
+    lifetime: int = PlaywrightConfig.playwright_lifetime
+    restart_share: int = PlaywrightConfig.playwright_restart_share
     """Percent of a browser's workers, at least one, that may be out at the same time."""
-    lease: float = Config.playwright_lease * LEASE_SHARE
-    command_ttl: int = Config.playwright_command_ttl
-    key_ttl: int = Config.playwright_key_ttl
-    reaper_interval: float = Config.playwright_reaper_interval
+    lease: float = PlaywrightConfig.playwright_lease * LEASE_SHARE
+    command_ttl: int = PlaywrightConfig.playwright_command_ttl
+    key_ttl: int = PlaywrightConfig.playwright_key_ttl
+    reaper_interval: float = PlaywrightConfig.playwright_reaper_interval
 
     @classmethod
-    def of(cls, config: Config) -> "Limits":
+    def of(cls, config: PlaywrightConfig) -> "WorkerLimits":
         return cls(
             concurrent=config.playwright_concurrent,
             lifetime=config.playwright_lifetime,
@@ -141,7 +145,7 @@ class Limits:
         )
 
 
-class Surplus:
+class WorkerSurplus:
     """How many connections a counter shows that nothing stands for, once that has been so for long enough.
 
     Patience, since a connection is counted before its socket is open, and a gateway that was killed has
@@ -185,7 +189,7 @@ def _kind_of(text: str) -> Browser:
 
 
 def version_of(user_agent: str) -> str:
-    """The Playwright version of a client by its User-Agent, `major.minor`; empty if it is no Playwright."""
+    """The Playwright version of a client by its User-Agent, `major.minor`; empty for other clients."""
     match = _CLIENT.match(user_agent)
     return match[1] if match else ""
 

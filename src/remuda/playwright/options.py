@@ -57,7 +57,7 @@ class LaunchSieve:
                 continue
             if name not in self._readers:
                 known = ", ".join(sorted(self._readers.keys() - _NEVER))
-                raise InvalidArgument(f"The launch option {name!r} is not one that the herd takes: {known}")
+                raise InvalidArgument(f"The launch option {name!r} is not supported; supported are {known}")
             read = self._readers[name](self, name, value)
             if read is not None:
                 taken[name] = read
@@ -133,7 +133,7 @@ class LaunchSieve:
     def _none_of_it(self, name: str, value: Any) -> None:
         if value:
             raise InvalidArgument(
-                f"The launch option {name!r} cannot be honoured for {self._browser} here; leave it out"
+                f"The launch option {name!r} is not supported for {self._browser} here; leave it out"
             )
 
     _readers: Mapping[str, Callable[["LaunchSieve", str, Any], Any]] = {
@@ -162,4 +162,4 @@ def check_network(network: str, options: Options) -> None:
     # The browser has one proxy, which then leads to the client; and its driver takes no variables for it.
     for name in ("proxy", "env"):
         if network and name in options:
-            raise InvalidArgument(f"The launch option {name!r} cannot be had together with expose_network")
+            raise InvalidArgument(f"The launch option {name!r} cannot be combined with expose_network")

@@ -8,7 +8,6 @@ pass.
 import asyncio
 import hmac
 import secrets
-from collections.abc import Coroutine
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -17,14 +16,16 @@ import msgspec
 from remuda.base.config import Config
 from remuda.base.confinement import protection_of
 from remuda.base.errors import DriverTimeout, DriverUnavailable, InvalidArgument, RemudaError, UnknownCommand
-from remuda.base.hosts import host_port
+from remuda.base.hosts import LOOPBACK_ONLY, InternalHosts, hidden_loopback, host_port
 from remuda.base.log import get_logger
+from remuda.fleet.internal import serve_internally
 from remuda.fleet.relay import Address, Answer, Dial, Forward, Relay, Request
 from remuda.fleet.secret import HerdSecret
+from remuda.fleet.tasks import Tasks
 from remuda.playwright.browsers import find_tailored_launch
-from remuda.playwright.checkup import check_up
 from remuda.playwright.model import START_TIMEOUT
 from remuda.playwright.options import Options
+from remuda.playwright.room import PlaywrightConfig
 from remuda.playwright.server import LOOPBACK, BrowserServer
 
 log = get_logger(__name__)
@@ -39,22 +40,30 @@ class OwnBrowsers:
     """Browsers of one type, one for each client."""
 
     def __init__(
-        self, browser: str, config: Config, secret: HerdSecret, *, host: str = LOOPBACK, port: int = 0
+        self,
+        browser: str,
+        config: Config,
+        secret: HerdSecret,
+        *,
+        hosts: InternalHosts = LOOPBACK_ONLY,
+        port: int = 0,
     ) -> None:
         self._browser = browser
         self._config = config
-        self._host = host
+        self._hosts = hosts
         self._port = port
-        # Whoever knows the path gets a browser, so nobody shall guess it.
+        # The path alone opens a browser, so it must not be guessable.
         self._secret = secret
         self._path = f"/playwright/{browser}/{secrets.token_urlsafe(24)}"
-        self._relay = Relay(self._route, render_error, guard=secret)
+        # Their drivers are behind no secret. They hear this worker only, not the browsers of other clients.
+        self._source = hidden_loopback()
+        self._relay = Relay(self._route, render_error, guard=secret, source=self._source)
         self._listener: asyncio.Server | None = None
         self._warm: list[BrowserServer] = []
         self._running: set[BrowserServer] = set()
         """Every browser there is: warm, being started, or in use."""
         self._clients = 0
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._tasks = Tasks()
         self._warmer: asyncio.Task[None] | None = None
         self._wants_warm = asyncio.Event()
         self.endpoint = ""
@@ -65,13 +74,11 @@ class OwnBrowsers:
         """Starts a first browser, to see that there can be others, and listens."""
         await self._secret.read()
         first = await self._launch({}, "", timeout=timeout)
-        await check_up(first.endpoint, timeout=timeout)
+        await first.check(timeout=timeout)
         # Kept for the first client, who is often the reason for this worker.
         self._warm.append(first)
-        loop = asyncio.get_running_loop()
-        self._listener = await loop.create_server(self._relay.protocol, self._host, self._port)
-        port = self._listener.sockets[0].getsockname()[1]
-        self.endpoint = f"ws://{host_port(LOOPBACK, port)}{self._path}"
+        self._listener, port = await serve_internally(self._relay, self._hosts, self._port)
+        self.endpoint = endpoint_of(self._hosts, port, self._path)
         self._warmer = asyncio.create_task(self._keep_warm(), name="keep browsers warm")
         self._wants_warm.set()
 
@@ -99,8 +106,7 @@ class OwnBrowsers:
         self._relay.close()
         for browser in list(self._running):
             self._end(browser)
-        while self._tasks:
-            await asyncio.wait(self._tasks)
+        await self._tasks.finish()
 
     # A client's way
 
@@ -131,7 +137,7 @@ class OwnBrowsers:
                     return browser
                 self._end(browser)
         else:
-            # The first one, if nobody has asked for such: it has shown what it was to show.
+            # Ends the one that was started as a trial, if no client has asked for such a browser.
             self._trim()
         timeout = min(START_TIMEOUT, options.get("timeout", START_TIMEOUT * 1000) / 1000)
         try:
@@ -139,14 +145,14 @@ class OwnBrowsers:
         except DriverUnavailable as error:
             if not options:
                 raise
-            # Whether it is the options' fault nobody can tell, but the client can act on it.
+            # The options may not be the cause, but they are what the client can change.
             raise InvalidArgument(
-                f"{self._browser} does not start with these options: {error.message}"
+                f"{self._browser} did not start with these options: {error.message}"
             ) from error
 
     async def _launch(self, options: Options, network: str, *, timeout: float) -> BrowserServer:
         launch = await asyncio.to_thread(find_tailored_launch, self._browser, self._config, options)
-        browser = BrowserServer(launch, protection_of(self._config), network=network)
+        browser = BrowserServer(launch, protection_of(self._config), network=network, source=self._source)
         self._running.add(browser)
         try:
             await browser.start(timeout=timeout)
@@ -164,17 +170,12 @@ class OwnBrowsers:
     def _end(self, browser: BrowserServer) -> None:
         if browser in self._running:
             self._running.discard(browser)
-            self._spawn(browser.stop(), name="end a browser")
-
-    def _spawn(self, work: Coroutine[Any, Any, None], *, name: str) -> None:
-        task = asyncio.create_task(work, name=name)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+            self._tasks.spawn(browser.stop(), name="end a browser")
 
     # Warm ones
 
     def _trim(self) -> None:
-        while len(self._warm) > self._config.playwright_warm:
+        while len(self._warm) > self._config[PlaywrightConfig].playwright_warm:
             self._end(self._warm.pop())
 
     async def _keep_warm(self) -> None:
@@ -182,7 +183,7 @@ class OwnBrowsers:
         while True:
             await self._wants_warm.wait()
             self._wants_warm.clear()
-            while len(self._warm) < self._config.playwright_warm:
+            while len(self._warm) < self._config[PlaywrightConfig].playwright_warm:
                 try:
                     self._warm.append(await self._launch({}, "", timeout=START_TIMEOUT))
                 except (RemudaError, OSError) as error:
@@ -200,7 +201,7 @@ class _Visit:
     def is_answer(self, status: int) -> bool:
         return status != 101
 
-    def taken(self) -> None:
+    def taken(self, _status: int) -> None:
         """Nothing to note."""
 
     async def refused(self, reason: str) -> Dial:
@@ -208,6 +209,12 @@ class _Visit:
 
     def ended(self) -> None:
         self._browsers.finish(self._browser)
+
+
+def endpoint_of(hosts: InternalHosts, port: int, path: str) -> str:
+    """The URL that the rest of the herd is told, for a server of this process."""
+    scheme = "ws" if hosts.certificate is None else "wss"
+    return f"{scheme}://{host_port(hosts.advertise, port)}{path}"
 
 
 def render_error(request: Request | None, error: RemudaError) -> Answer:

@@ -6,19 +6,26 @@ a `Call` hands it back when its worker refuses or when the relay says that it is
 
 import asyncio
 from collections.abc import Awaitable
+from dataclasses import replace
+from functools import partial
 from urllib.parse import urlsplit
 
 from remuda.base import clock
 from remuda.base.config import Config
 from remuda.base.errors import Unavailable, VersionNotOffered
-from remuda.base.ids import WorkerId
+from remuda.base.ids import WorkerId, new_id
 from remuda.base.log import get_logger
+from remuda.fleet.origin import Origin
 from remuda.fleet.relay import Address, Answer, Dial, Forward, Plan, Request, TunnelLimits
 from remuda.fleet.secret import HerdSecret
+from remuda.fleet.uses import Uses
 from remuda.playwright.connections import Connections
-from remuda.playwright.model import START_TIMEOUT, Limits, Outcome, Place, browsers_of
+from remuda.playwright.model import GUARDED, START_TIMEOUT, Outcome, Place, WorkerLimits, browsers_of
+from remuda.playwright.revoked import Revoked
+from remuda.playwright.room import PlaywrightConfig
+from remuda.playwright.usage import PLAYWRIGHT
 from remuda.playwright.waiting import WaitingRoom
-from remuda.playwright.wish import Defaults, Wish, read_wish
+from remuda.playwright.wish import Defaults, PlaywrightWish, read_wish
 from remuda.store import Store
 
 log = get_logger(__name__)
@@ -27,7 +34,7 @@ log = get_logger(__name__)
 VERSION_MISMATCH = 428
 # How a worker refuses launch options that it cannot honour.
 NOT_HONOURED = 400
-_PORTS = {"ws": 80}
+_PORTS = {"ws": 80, "wss": 443}
 
 
 class Proxy:
@@ -35,34 +42,41 @@ class Proxy:
 
     def __init__(self, store: Store, config: Config, secret: HerdSecret) -> None:
         self._secret = secret
+        options = config[PlaywrightConfig]
         self._defaults = Defaults.of(config)
-        self._dial_timeout = float(config.playwright_dial)
-        self._limits = TunnelLimits(float(config.playwright_timeout), float(config.playwright_idle))
-        self._connections = Connections(store, Limits.of(config))
+        self._dial_timeout = float(options.playwright_dial)
+        self._limits = TunnelLimits(float(options.playwright_timeout), float(options.playwright_idle))
+        self._connections = Connections(store, WorkerLimits.of(options))
+        self._revoked = Revoked(store)
+        self._uses = Uses(store, services=(PLAYWRIGHT.name,))
         self._room = WaitingRoom(
             store,
             self._connections,
-            patience=float(config.playwright_wait),
-            longest=config.playwright_queue,
-            expected=browsers_of(config.playwright_expected),
+            self._uses,
+            patience=float(options.playwright_wait),
+            longest=options.playwright_queue,
+            expected=browsers_of(options.playwright_expected),
         )
 
-    def route(self, request: Request) -> Plan | Awaitable[Plan]:
+    def route(self, request: Request, origin: Origin) -> Plan | Awaitable[Plan]:
         """What becomes of a request; the relay's router for all that is Playwright's."""
-        wish = read_wish(request, self._defaults)
+        wish = read_wish(request, self._defaults, front_door=origin.websocket_url)
         if isinstance(wish, Answer):
             return wish
+        wish = replace(wish, origin=origin)
         if wish.dropped:
             log.info("launch arguments dropped", browser=wish.browser, arguments=list(wish.dropped))
-        # Only those are processes of the herd: behind other workers listens Playwright's driver itself.
-        credential = self._secret.line if wish.browser.is_own else b""
-        return Call(self._room, self._connections, wish, self._dial_timeout, self._limits, credential).dial()
+        limits = self._limits._replace(cause=partial(self._revoked.cause, origin, clock.now()))
+        call = Call(self._room, self._connections, self._uses, wish, self._dial_timeout, limits, self._secret)
+        return call.begin()
 
     async def run(self) -> None:
         """Keeps what is open counted and what waits in line, until it is cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._connections.run(), name="keep connections counted")
             group.create_task(self._room.run(), name="keep places in line")
+            group.create_task(self._revoked.run(), name="look for revoked tokens")
+            group.create_task(self._uses.run(), name="keep uses of accounts")
 
     def close(self) -> None:
         """Takes no more clients; those who wait hear so."""
@@ -71,6 +85,7 @@ class Proxy:
     async def finish(self) -> None:
         """Ends when every place has been given back, once the relay has closed its connections."""
         await self._connections.finish()
+        await self._uses.finish()
 
 
 class Call:
@@ -80,16 +95,19 @@ class Call:
         self,
         room: WaitingRoom,
         connections: Connections,
-        wish: Wish,
+        uses: Uses,
+        wish: PlaywrightWish,
         dial_timeout: float,
         limits: TunnelLimits,
-        credential: bytes,
+        secret: HerdSecret,
     ) -> None:
         self._room = room
         self._connections = connections
+        self._uses = uses
+        self._use = new_id()
         self._wish = wish
         self._limits = limits
-        self._credential = credential
+        self._secret = secret
         self._came = clock.monotonic()
         # A browser of one's own is launched within this time.
         self._dial_timeout = max(dial_timeout, START_TIMEOUT) if wish.browser.is_own else dial_timeout
@@ -99,12 +117,23 @@ class Call:
         self._mismatch: Answer | None = None
         """What the last worker said that speaks another version."""
 
+    async def begin(self) -> Dial:
+        """A worker to try; AccountLimitReached where the account may not have one more connection."""
+        try:
+            return await self.dial()
+        except BaseException:  # Nothing began that could end.
+            self._give_use_back()
+            raise
+
     async def dial(self) -> Dial:
         """A worker to try."""
         while True:
-            place = await self._room.find(self._wish, came=self._came, failed=self._failed)
+            place = await self._room.find(self._wish, self._use, came=self._came, failed=self._failed)
             self._place = place
-            forward = way_to(place.endpoint, query=self._wish.query, credential=self._credential)
+            # Only those are processes of the herd: behind other workers listens Playwright's driver itself.
+            is_guarded = self._wish.browser.is_own or GUARDED in place.endpoint
+            credential = self._secret.line if is_guarded else b""
+            forward = way_to(place.endpoint, query=self._wish.query, credential=credential)
             if forward is not None:
                 return Dial(
                     forward,
@@ -115,7 +144,7 @@ class Call:
                     on_quote=self._note_mismatch,
                 )
             # Not which: its path is a secret.
-            self._give_up("its endpoint is no ws:// address")
+            self._give_up("its endpoint is not a ws:// or wss:// address")
 
     def is_answer(self, status: int) -> bool:
         if self._wish.browser.is_own and status == NOT_HONOURED:
@@ -123,8 +152,10 @@ class Call:
         # A client that tells no version cannot be helped by another worker.
         return status == VERSION_MISMATCH and not self._wish.version
 
-    def taken(self) -> None:
-        self._outcome = Outcome.SERVED
+    def taken(self, status: int) -> None:
+        # A worker that refuses with a message for the client has not served it.
+        if status == 101:
+            self._outcome = Outcome.SERVED
 
     def _note_mismatch(self, answer: Answer) -> None:
         place, self._place = self._place, None
@@ -141,13 +172,14 @@ class Call:
         try:
             return await self.dial()
         except VersionNotOffered:
-            # Nobody else can serve the client either: it learns from a worker's own words what to do.
+            # No other worker can serve the client either. The message of the first one says what to do.
             if self._mismatch is None:
                 raise
             return self._mismatch
         except Unavailable as error:
             raise Unavailable(
-                f"{error.message}. The last worker that was tried: {reason}", retry_after=error.retry_after
+                f"{error.message}. The last worker that was tried failed: {reason}",
+                retry_after=error.retry_after,
             ) from error
 
     def _give_up(self, reason: str) -> None:
@@ -161,10 +193,14 @@ class Call:
         place, self._place = self._place, None
         if place is not None:
             self._connections.close(place, self._outcome)
+        self._give_use_back()
+
+    def _give_use_back(self) -> None:
+        self._uses.give_back_soon(self._wish.origin.account, self._use)
 
 
 def way_to(endpoint: str, *, query: str = "", credential: bytes = b"") -> Forward | None:
-    """The way to a worker's browser; None when its endpoint is no address.
+    """The way to a worker's browser; None if its endpoint is not an address.
 
     The query of the client stays here: the worker's path, and this, is all that it must know.
     """
@@ -178,4 +214,5 @@ def way_to(endpoint: str, *, query: str = "", credential: bytes = b"") -> Forwar
     queries = "&".join(each for each in (parts.query, query) if each)
     target = parts.path + (f"?{queries}" if queries else "")
     netloc = parts.netloc.rpartition("@")[2]
-    return Forward(Address(host, port), target or "/", host=netloc, credential=credential)
+    address = Address(host, port, parts.scheme == "wss")
+    return Forward(address, target or "/", host=netloc, credential=credential)

@@ -5,14 +5,15 @@ among the keys finds. Never all at once: Redis serves clients meanwhile.
 """
 
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 
 from remuda.base import clock
 from remuda.base.ids import WorkerId
-from remuda.fleet.scan import BATCH, Scan
+from remuda.fleet.sweep import BATCH, Patience, Scan, Sweep
 from remuda.keyspace.playwright import ACTIVE_CONNECTIONS, LIFETIME_CONNECTIONS, PLAYWRIGHT_WORKERS, WORKER
 from remuda.playwright.book import BOOK, load
-from remuda.playwright.model import Browser, Limits
+from remuda.playwright.leases import Leases
+from remuda.playwright.model import Browser, WorkerLimits
 from remuda.store import Store
 
 _REAP = load("reaper.lua", "now", "threshold", "concurrent", "seconds", "certain", "workers")
@@ -27,12 +28,12 @@ SILENCE = 10.0
 class Reaper:
     """Keeps the book in line with the workers there are."""
 
-    def __init__(self, store: Store, limits: Limits, *, silence: float = SILENCE) -> None:
+    def __init__(self, store: Store, limits: WorkerLimits, *, silence: float = SILENCE) -> None:
         self._store = store
         self._limits = limits
         self._silence = silence
-        self._silent: dict[str, float] = {}
-        """Workers whose key is gone, and since when, as this process has seen it."""
+        self._patience = Patience(silence)
+        """With workers whose key is gone, as this process has seen it."""
         self._looked = 0.0
         self._due = 0.0
         self._counters = [Scan(store, ACTIVE_CONNECTIONS()), Scan(store, LIFETIME_CONNECTIONS())]
@@ -51,7 +52,7 @@ class Reaper:
             reaped += await self.look_at(f"{browser}:{worker}" for worker in silent)
         return +Counter({"workers_reaped": reaped})
 
-    async def bury_silent(self) -> int:
+    async def remove_silent(self) -> int:
         """Reaps workers whose key has been gone for a while, with their counters; how many.
 
         Asked again and again: a worker's key dies with it, and only its absence in several looks is
@@ -59,7 +60,7 @@ class Reaper:
         """
         now = clock.monotonic()
         if now - self._looked > max(self._silence, 2 * self._limits.lease):
-            self._silent = {}
+            self._patience = Patience(self._silence)
         self._looked = now
         names = []
         for browser in Browser:
@@ -68,11 +69,11 @@ class Reaper:
                 batch = workers[start : start + BATCH]
                 silent = await self._store.run(_SILENT, keys=BOOK[browser], args=batch)
                 names += [f"{browser}:{worker}" for worker in silent]
-        self._silent = {name: self._silent.get(name, now) for name in names}
-        gone = [name for name, since in self._silent.items() if now - since >= self._silence]
+        gone = [name for name in names if self._patience.is_over(name, now=now)]
+        self._patience.end_round()
         return await self.look_at(gone, certain=True)
 
-    async def meet_strangers(self) -> bool:
+    async def adopt_unregistered_workers(self) -> bool:
         """Takes up workers that are counted but not in the book, if there are any; whether there were."""
         counted = self._store.send("HLEN", ACTIVE_CONNECTIONS())
         known = [self._store.zcard(PLAYWRIGHT_WORKERS(browser)) for browser in Browser]
@@ -115,7 +116,7 @@ class Reaper:
                 await self._now(),
                 STALE_AFTER_TTLS * self._limits.key_ttl,
                 self._limits.concurrent,
-                # Nobody else says that a stranger is alive: it is believed until the look after the next.
+                # An unregistered worker has no heartbeat: it counts as alive until the look after the next.
                 max(3 * self._limits.reaper_interval, self._limits.key_ttl),
                 "1" if certain else "",
                 *workers,
@@ -127,3 +128,14 @@ class Reaper:
         """Redis' clock: it is the one that beats are stamped with."""
         seconds, _ = await self._store.send("TIME")
         return int(seconds)
+
+
+def playwright_sweeps(store: Store, limits: WorkerLimits) -> Mapping[str, Sweep]:
+    """This room's sweeps by name; each says what it did. Gateways end the connections of one that died
+    themselves; the gc does it too, for the case that none of them is left."""
+    leases = Leases(store, limits)
+
+    async def end_connections() -> Counter[str]:
+        return +Counter({"connections_ended": sum([await leases.sweep(browser) for browser in Browser])})
+
+    return {"workers": Reaper(store, limits).sweep, "connections": end_connections}

@@ -8,12 +8,15 @@ from remuda.base.log import get_logger
 from remuda.keyspace.key import ChannelName
 from remuda.keyspace.playwright import ACTIVE_CONNECTIONS, WORKER_COMMAND
 from remuda.playwright.book import BOOK, load
-from remuda.playwright.model import Browser, Status, Surplus, Worker
+from remuda.playwright.model import Browser, Status, Worker, WorkerSurplus
 from remuda.store import Store
 
 log = get_logger(__name__)
 
-_ANNOUNCE = load("announce.lua", "worker", "endpoint", "version", "status", "seconds", "newcomer", "since")
+_ANNOUNCE = load(
+    "announce.lua",
+    *("worker", "endpoint", "version", "status", "seconds", "newcomer", "since", "obstacle"),
+)
 _CORRECT = load("correct.lua", "worker", "surplus")
 _LEAVE = load("leave.lua", "worker", "seconds")
 
@@ -25,7 +28,7 @@ REPLACED_WITHIN = 60
 
 
 async def bury(store: Store, browser: Browser, worker: WorkerId) -> None:
-    """Takes a worker that was killed out of the registry: whoever started it knows at once."""
+    """Takes a killed worker out of the registry. The process that started it notices the kill at once."""
     await store.run(_LEAVE, keys=BOOK[browser], args=[worker, REPLACED_WITHIN])
 
 
@@ -40,24 +43,25 @@ class Registry:
         self._status = Status.AVAILABLE
         self._lost_until = 0.0
         self._started = int(clock.now() * 1000)
-        self._surplus = Surplus(patience=lease)
+        self._surplus = WorkerSurplus(patience=lease)
 
     @property
     def command_channel(self) -> ChannelName:
         """Rung with a command: only to be faster than the next beat, the key is the truth."""
         return ChannelName(WORKER_COMMAND(self._worker.browser, self._worker.id))
 
-    async def register(self) -> None:
+    async def register(self, *, obstacle: str | None = None) -> None:
         """Makes the worker known, which has just started."""
-        await self._announce(newcomer=True)
+        await self._announce(newcomer=True, obstacle=obstacle)
 
-    async def beat(self, *, sockets: int | None = None) -> bool:
+    async def beat(self, *, sockets: int | None = None, obstacle: str | None = None) -> bool:
         """Says that the worker is alive; whether it is told to shut down.
 
+        With an obstacle, it takes no new connections until a beat without one.
         With the number of clients that are connected to it, its counter is corrected: what a proxy of another
         make has counted and never takes off again is gone after a lease.
         """
-        command, was_lost, shown, leased = await self._announce()
+        command, was_lost, shown, leased = await self._announce(obstacle=obstacle)
         if was_lost:
             self._lost_until = clock.monotonic() + self._lease
         if sockets is not None and (
@@ -88,7 +92,9 @@ class Registry:
         """Takes the worker out of the registry, and with it what is left of its connections."""
         await bury(self._store, self._worker.browser, self._worker.id)
 
-    async def _announce(self, *, newcomer: bool = False) -> tuple[str | None, bool, int, int]:
+    async def _announce(
+        self, *, newcomer: bool = False, obstacle: str | None = None
+    ) -> tuple[str | None, bool, int, int]:
         worker = self._worker
         command, was_unknown, shown, leased = await self._store.run(
             _ANNOUNCE,
@@ -101,6 +107,7 @@ class Registry:
                 self._key_ttl,
                 "1" if newcomer else "",
                 self._started,
+                obstacle or "",
             ],
         )
         return command, bool(was_unknown), shown, leased

@@ -9,15 +9,17 @@
 -- ARGV[7] lease, in seconds
 -- ARGV[8] waited, seconds since the client came
 -- ARGV[9] bucket of that wait
--- ARGV[10] unsuited, how many of the excluded have refused this version; they come first
--- ARGV[11..] excluded, workers that are known not to do for this client
+-- ARGV[10] origin of the client, as JSON
+-- ARGV[11] among, versions of workers, with spaces between: the client may have none of the others; empty for all
+-- ARGV[12] unsuited, how many of the excluded have refused this version; they come first
+-- ARGV[13..] excluded, workers that are known not to do for this client
 -- returns the worker's endpoint and the worker; or nil, the number of live workers, how many of them may do for the
 -- client once they have a free place, and the versions on offer
 
 places = tonumber(ARGV[2])
-local limit, version, unsuited = tonumber(ARGV[3]), ARGV[6], tonumber(ARGV[10])
+local limit, version, unsuited = tonumber(ARGV[3]), ARGV[6], tonumber(ARGV[12])
 local excluded = {}
-for index = 11, #ARGV do
+for index = 13, #ARGV do
   excluded[ARGV[index]] = true
 end
 
@@ -26,15 +28,18 @@ local MOST_SUSPECTS = 10
 
 -- Versions in the order in which they are tried: a worker that does not tell its own may refuse the client, so it comes
 -- after those that speak it for certain.
-local tiers = version == '' and {call('ZRANGE', OFFERS, 0, -1)} or {{version}, {'any'}}
-
-local function suits(own)
-  for _, versions in ipairs(tiers) do
-    for _, each in ipairs(versions) do
-      if each == own then return true end
+local suited = version == '' and {call('ZRANGE', OFFERS, 0, -1)} or {{version}, {'any'}}
+local tiers, is_suited, is_allowed = {}, {}, {}
+for _, versions in ipairs(suited) do
+  local tier = {}
+  for _, each in ipairs(versions) do
+    is_suited[each] = true
+    if ARGV[11] == '' or string.find(' ' .. ARGV[11] .. ' ', ' ' .. each .. ' ', 1, true) then
+      is_allowed[each] = true
+      table.insert(tier, each)
     end
   end
-  return false
+  table.insert(tiers, tier)
 end
 
 -- Who is dead, full or draining falls out of the index when it is met here, so each is met once.
@@ -57,7 +62,7 @@ end
 local function best_up_to(versions, ceiling)
   local best, highest = nil, -math.huge
   for _, each in ipairs(versions) do
-    local worker, score = best_of(string.format(KEYS[16], each), ceiling)
+    local worker, score = best_of(string.format(KEYS[17], each), ceiling)
     if worker and score > highest then best, highest = worker, score end
   end
   return best
@@ -66,14 +71,14 @@ end
 -- How many live workers may do for the client, also those that are full. Looks at all of them, and so only for the
 -- few clients that a worker has refused.
 local function count_suited()
-  local refused, suited = {}, 0
-  for index = 11, 10 + unsuited do
+  local refused, count = {}, 0
+  for index = 13, 12 + unsuited do
     refused[ARGV[index]] = true
   end
   for _, worker in ipairs(call('ZRANGE', WORKERS, now, '+inf', 'BYSCORE')) do
-    if not refused[worker] and suits(call('HGET', VERSIONS, worker)) then suited = suited + 1 end
+    if not refused[worker] and is_suited[call('HGET', VERSIONS, worker)] then count = count + 1 end
   end
-  return suited
+  return count
 end
 
 -- Lets one that is suspected prove itself, whose pause is over, first of all who will be trusted again soonest.
@@ -82,7 +87,7 @@ local function forgive_one()
     local failures = tonumber(call('HGET', FAILURES, worker) or 1)
     local trusted_at = call('ZSCORE', SUSPECTS, worker)
     local failed_at = trusted_at - suspicion_after(failures)
-    if suits(call('HGET', VERSIONS, worker)) and not excluded[worker] and now >= failed_at + pause_after(failures) then
+    if is_allowed[call('HGET', VERSIONS, worker)] and not excluded[worker] and now >= failed_at + pause_after(failures) then
       call('ZREM', SUSPECTS, worker)
       if file(worker) then return true end
       call('ZADD', SUSPECTS, trusted_at, worker)
@@ -107,11 +112,10 @@ local function best()
 end
 local worker = best() or forgive_one() and best()
 if not worker then
-  local suited = unsuited > 0 and count_suited() or total
-  return {false, total, suited, unpack(call('ZRANGE', OFFERS, now, '+inf', 'BYSCORE'))}
+  return {false, total, unsuited > 0 and count_suited() or total, unpack(call('ZRANGE', OFFERS, now, '+inf', 'BYSCORE'))}
 end
 call('HINCRBY', LIFETIME, field(worker), 1)
-add(worker, ARGV[5], ARGV[4], tonumber(ARGV[7]))
+add(worker, ARGV[5], ARGV[4], tonumber(ARGV[7]), ARGV[10])
 tally('picks', 1)
 call('HINCRBY', WAITS, ARGV[9], 1)
 call('HINCRBYFLOAT', WAITS, 'sum', ARGV[8])

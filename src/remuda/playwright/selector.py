@@ -6,12 +6,15 @@ ordered as the document asks; nobody is looked at who cannot be chosen, except o
 
 from collections.abc import Collection, Sequence
 
+import msgspec
+
 from remuda.base import clock
 from remuda.base.errors import NoWorker, VersionNotOffered
 from remuda.base.ids import ConnectionId, WorkerId
+from remuda.fleet.origin import UNKNOWN, Origin
 from remuda.keyspace.playwright import ANY_VERSION
 from remuda.playwright.book import BOOK, load
-from remuda.playwright.model import Browser, Limits, Place, wait_bucket
+from remuda.playwright.model import Browser, Place, WorkerLimits, wait_bucket
 from remuda.store import Store
 
 _SELECT = load(
@@ -25,6 +28,8 @@ _SELECT = load(
     "lease",
     "waited",
     "bucket",
+    "origin",
+    "among",
     "unsuited",
     "excluded",
 )
@@ -33,7 +38,7 @@ _SELECT = load(
 class Selector:
     """Picks workers."""
 
-    def __init__(self, store: Store, limits: Limits) -> None:
+    def __init__(self, store: Store, limits: WorkerLimits) -> None:
         self._store = store
         self._limits = limits
 
@@ -43,7 +48,9 @@ class Selector:
         connection: ConnectionId,
         *,
         version: str = "",
+        origin: Origin = UNKNOWN,
         waited: float = 0.0,
+        among: Collection[str] = (),
         excluded: Collection[WorkerId] = (),
         unsuited: Collection[WorkerId] = (),
     ) -> Place | None:
@@ -51,7 +58,8 @@ class Selector:
 
         A client of a version gets a worker of that version, else one that does not tell its own; but none of
         those that are `excluded` this time, nor of those that are `unsuited`, since they have refused the
-        version. For how long it has `waited` is kept for the metrics.
+        version. If its versions are given, the worker is `among` these. For how long the client has `waited`
+        is kept for the metrics.
         """
         since = int(clock.now())
         limits = self._limits
@@ -68,6 +76,8 @@ class Selector:
                 limits.lease,
                 f"{waited:.3f}",
                 wait_bucket(waited),
+                msgspec.json.encode(origin.fields()),
+                " ".join(among),
                 len(unsuited),
                 *unsuited,
                 *excluded,
@@ -79,7 +89,7 @@ class Selector:
                 offers = [each for each in offers if each not in (version, ANY_VERSION)]
             check_offer(browser, version, workers=workers, offers=offers)
             return None
-        return Place(browser, WorkerId(rest[0]), endpoint, connection, since)
+        return Place(browser, WorkerId(rest[0]), endpoint, connection, since, origin)
 
 
 def check_offer(browser: Browser, version: str, *, workers: int, offers: Sequence[str]) -> None:

@@ -20,6 +20,7 @@ import psutil
 
 from remuda.base.confinement import Confinement, Protection
 from remuda.base.errors import DriverTimeout, DriverUnavailable
+from remuda.base.filters import admit_only
 from remuda.base.hosts import host_port
 from remuda.base.log import get_logger
 from remuda.base.processes import (
@@ -38,7 +39,6 @@ from remuda.playwright.driver import driver_programs, host_command, serve_comman
 log = get_logger(__name__)
 
 LOOPBACK = "127.0.0.1"
-EVERYWHERE = "0.0.0.0"
 KILL_TIMEOUT = 10.0
 LOOK_EVERY = 0.01
 _URL_LINE = re.compile(rb"^(?:Listening on )?(ws://\S+)\n", re.MULTILINE)
@@ -49,6 +49,9 @@ class BrowserServer:
 
     With a `network`, it is for one client, and reaches the addresses that this pattern names from that
     client's side (`expose_network`). Such a browser is launched when the client connects.
+
+    With a `source`, it takes connections from this IPv4 address only: its path is not a secret, because
+    Playwright tells it at `/json`.
     """
 
     _drivers: ClassVar[set[int]] = set()
@@ -61,6 +64,7 @@ class BrowserServer:
         host: str = LOOPBACK,
         port: int = 0,
         network: str = "",
+        source: str = "",
     ) -> None:
         self._launch = launch
         self._protection = protection
@@ -68,6 +72,7 @@ class BrowserServer:
         self._host = host
         self._port = port
         self._network = network
+        self._source = source
         self._name = holder_name()
         # A short path: Chromium puts a socket in here, and those have at most 107 characters.
         self.directory = Path(tempfile.gettempdir()) / self._name
@@ -87,7 +92,15 @@ class BrowserServer:
             async with asyncio.timeout(timeout):
                 self.endpoint = await self._await_endpoint(self._process)
         except TimeoutError:
-            raise DriverTimeout(f"The browser does not listen after {timeout:g} s: {self.tail()}") from None
+            raise DriverTimeout(f"The browser did not listen within {timeout:g} s: {self.tail()}") from None
+        if self._source:
+            self._close_ports_to_others(self._process.pid)
+
+    def _close_ports_to_others(self, driver: int) -> None:
+        try:
+            admit_only(self._source, pid=driver)
+        except OSError as error:
+            log.debug("browser's port is not filtered", holder=self._name, reason=str(error))
 
     def _spawn(self, confinement: Confinement) -> subprocess.Popen[bytes]:
         self.directory.mkdir(mode=0o700)
@@ -98,7 +111,7 @@ class BrowserServer:
             return program if confinement.user is None else make_reachable(program, staging)
 
         environ = {**serve_environ(self.directory, reach), MARK: self._name}
-        # Whoever knows the path has the browser, so nobody shall guess it.
+        # The path alone opens the browser, so it must not be guessable.
         path = f"/playwright/{self._launch.browser}/{secrets.token_urlsafe(24)}"
         if self._network:
             command = host_command(path, reach)
@@ -192,7 +205,7 @@ class BrowserServer:
 
     async def check(self, *, timeout: float) -> None:
         """Returns if its browser answers; DriverUnavailable if it does not."""
-        await check_up(self.endpoint, timeout=timeout)
+        await check_up(self.endpoint, source=self._source, timeout=timeout)
 
     def connections(self) -> int:
         """How many clients are connected, whatever anybody has counted. Blocks."""

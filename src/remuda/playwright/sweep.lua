@@ -19,7 +19,7 @@ for _, zset in ipairs({SUSPECTS, LEAVING}) do
   end
 end
 for _, version in ipairs(call('ZRANGE', OFFERS, 0, -1)) do
-  local index = string.format(KEYS[16], version)
+  local index = string.format(KEYS[17], version)
   repeat
     local due = call('ZRANGE', index, '+inf', '(' .. limit - 1, 'BYSCORE', 'REV', 'LIMIT', 0, 1)[1]
     -- One that is dead falls out here, and the next is looked at.

@@ -5,16 +5,20 @@ gateway to use the browser."""
 
 from collections.abc import Sequence
 
+import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from remuda.base import clock
-from remuda.fleet.line import who_waits
+from remuda.fleet.line import Waiting, who_waits
 from remuda.keyspace.fleet import ROLE
 from remuda.keyspace.playwright import (
     ACTIVE_CONNECTIONS,
     ANY_VERSION,
     LIFETIME_CONNECTIONS,
     PLAYWRIGHT_CONNECTIONS,
+    PLAYWRIGHT_OBSTACLES,
+    PLAYWRIGHT_ORIGINS,
     PLAYWRIGHT_SUSPECTS,
     PLAYWRIGHT_VERSIONS,
     PLAYWRIGHT_WORKERS,
@@ -28,14 +32,19 @@ MOST = 10_000
 BATCH = 500
 """Workers in one write: others share the connection, and wait behind it."""
 
+MAX_SHOWN = 200
+"""Workers of each browser that the dashboard shows; the API lists them all."""
+
 SILENT = "silent"
 """The status of a worker whose key is gone: dead, or cut off from Redis."""
 SUSPECTED = "suspected"
 """The status of a worker that says it is available, but did not answer a gateway."""
-STATUSES = (*Status, SUSPECTED, SILENT)
+HINDERED = "hindered"
+"""The status of a worker that takes no connections for now: the disk of its machine is full, for instance."""
+STATUSES = (*Status, HINDERED, SUSPECTED, SILENT)
 
 LINES = "playwright:"
-"""How the names of the lines begin that clients wait in: then come browser and version."""
+"""How the names of the lines begin that clients wait in: then come the browser and the workers' version."""
 
 
 class WorkerView(Struct, rename="camel", kw_only=True):
@@ -64,13 +73,27 @@ class ConnectionView(Struct, rename="camel"):
 
 
 class WaitingView(Struct, rename="camel"):
-    """A client that waits for a place: where among those who want the same, and for how many seconds."""
+    """A client that waits for a place: its position in its queue, and for how many seconds it has waited."""
 
     browser: str
     version: str
     position: int
     since: str
     waited: float
+
+
+class PlaywrightView(Struct):
+    """Playwright workers, the connections that they serve, and the clients that wait for one."""
+
+    connections: int
+    workers: list[WorkerView]
+    queue: list[WaitingView]
+
+
+class PlaywrightOverview(Struct):
+    """What the dashboard shows of Playwright."""
+
+    playwright: PlaywrightView
 
 
 async def read_workers(store: Store, *, limit: int = MOST) -> list[WorkerView]:
@@ -89,16 +112,18 @@ async def _some_workers(store: Store, browser: Browser, names: Sequence[str]) ->
     lifetime = store.hmget(LIFETIME_CONNECTIONS(), *fields)
     versions = store.hmget(PLAYWRIGHT_VERSIONS(browser), *names)
     entries = [store.hmget(WORKER(browser, name), "status", "lastHeartbeat") for name in names]
+    obstacles = store.hmget(PLAYWRIGHT_OBSTACLES(browser), *names)
     suspicions = store.send("ZMSCORE", PLAYWRIGHT_SUSPECTS(browser), *names)
     # A worker is a role, too, of the same id.
     starts = [store.hget(ROLE(name), "startedAt") for name in names]
     views = []
-    for name, now, ever, version, entry, suspected_until, start in zip(
+    for name, now, ever, version, entry, obstacle, suspected_until, start in zip(
         names,
         await active,
         await lifetime,
         await versions,
         entries,
+        await obstacles,
         await suspicions,
         starts,
         strict=True,
@@ -109,7 +134,7 @@ async def _some_workers(store: Store, browser: Browser, names: Sequence[str]) ->
                 id=name,
                 browser=browser,
                 version=_shown(version),
-                status=_status(status, suspected_until),
+                status=HINDERED if status and obstacle else _status(status, suspected_until),
                 active=int(now or 0),
                 lifetime=int(ever or 0),
                 started_at=await start,
@@ -125,13 +150,16 @@ def _status(own: str | None, suspected_until: float | None) -> str:
     return SUSPECTED if own == Status.AVAILABLE and is_suspected else own or SILENT
 
 
-async def read_connections(store: Store, *, limit: int = 1000) -> list[ConnectionView]:
-    """Open connections, the oldest first; at most so many of each worker."""
+async def read_connections(
+    store: Store, *, limited_to: str | None, limit: int = 1000
+) -> list[ConnectionView]:
+    """Open connections of an account, None: of all, the oldest first; at most so many of each worker."""
     found: list[ConnectionView] = []
     for browser in Browser:
         workers = await store.zrange(PLAYWRIGHT_WORKERS(browser), 0, MOST - 1)
         for start in range(0, len(workers), BATCH):
-            found += await _connections_of(store, browser, workers[start : start + BATCH], limit=limit)
+            some = await _connections_of(store, browser, workers[start : start + BATCH], limit=limit)
+            found += some if limited_to is None else await _owned(store, browser, some, account=limited_to)
     return sorted(found, key=lambda each: (each.since, each.id))
 
 
@@ -147,17 +175,60 @@ async def _connections_of(
     ]
 
 
-async def read_waiting(store: Store) -> list[WaitingView]:
-    """Clients that wait, line by line."""
+async def _owned(
+    store: Store, browser: Browser, connections: Sequence[ConnectionView], *, account: str
+) -> list[ConnectionView]:
+    if not connections:
+        return []
+    origins = await store.hmget(PLAYWRIGHT_ORIGINS(browser), *(each.id for each in connections))
+    return [
+        each
+        for each, origin in zip(connections, origins, strict=True)
+        if origin and msgspec.json.decode(origin).get("account") == account
+    ]
+
+
+async def read_waiting(store: Store, *, limited_to: str | None) -> list[WaitingView]:
+    """Clients of an account, None: of all, that wait, line by line: each in the line in which it is served
+    first."""
     now = clock.now()
-    waiting = []
+    first: dict[str, Waiting] = {}
     for each in await who_waits(store, LINES):
-        browser, _, version = each.line.removeprefix(LINES).partition(":")
+        known = first.get(each.ticket, each)
+        if limited_to in (None, each.account) and each.position <= known.position:
+            first[each.ticket] = each
+    waiting = []
+    for each in first.values():
+        browser = each.line.removeprefix(LINES).partition(":")[0]
+        version = each.ticket.partition(":")[0]
         waited = max(0.0, round(now - each.since, 3))
         waiting.append(
             WaitingView(browser, _shown(version), each.position, clock.rfc3339(each.since), waited)
         )
     return waiting
+
+
+async def read_overview(store: Store, limited_to: str | None) -> PlaywrightOverview:
+    """What there is of Playwright now. An account sees what is its own; workers are for operators."""
+    queue = await read_waiting(store, limited_to=limited_to)
+    if limited_to is not None:
+        own = await read_connections(store, limited_to=limited_to)
+        return PlaywrightOverview(PlaywrightView(len(own), [], queue))
+    workers = await read_workers(store, limit=MAX_SHOWN)
+    active = await store.send("HVALS", ACTIVE_CONNECTIONS())
+    return PlaywrightOverview(PlaywrightView(sum(int(count) for count in active), workers, queue))
+
+
+def without_time(overview: PlaywrightOverview) -> PlaywrightOverview:
+    """The overview less what changes by itself."""
+    shown = overview.playwright
+    return PlaywrightOverview(
+        PlaywrightView(
+            shown.connections,
+            [replace(each, beat_at=None) for each in shown.workers],
+            [replace(each, waited=0.0) for each in shown.queue],
+        )
+    )
 
 
 def _shown(version: str | None) -> str:

@@ -1,25 +1,29 @@
 """A place for every client: at once where there is one, else in its turn.
 
-Clients of one browser and version stand in one line, whichever gateway they came to. Those of different
-versions do not wait for each other, since no worker could serve both.
+Workers of one browser and version have one line (fleet/line.py), which all gateways share, and so have those
+that do not tell their version. A client stands in the line of every version that can serve it: its own and
+those that do not tell theirs, or all of them if it does not tell its own. So a place goes to the account with
+the fewest browsers among all that the worker can serve, and clients that no worker could both serve do not
+wait for each other.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Collection, Iterable
 from contextlib import asynccontextmanager, suppress
 
 from remuda.base import clock
 from remuda.base.errors import Draining, NoWorker, StoreUnavailable, Unavailable
 from remuda.base.ids import WorkerId, new_id
-from remuda.fleet.bell import bell_of
-from remuda.fleet.line import Lines
-from remuda.fleet.line import Place as Standing
-from remuda.keyspace.playwright import ANY_VERSION
+from remuda.fleet.bell import LOOK_EVERY, bell_of
+from remuda.fleet.line import LinePlace, Lines
+from remuda.fleet.tasks import repeat
+from remuda.fleet.uses import Uses
+from remuda.keyspace.playwright import ANY_VERSION, PLAYWRIGHT_OBSTACLES, PLAYWRIGHT_OFFERS
 from remuda.playwright.book import freed_bell
 from remuda.playwright.connections import Connections
 from remuda.playwright.demand import check_startable
 from remuda.playwright.model import Browser, Outcome, Place
-from remuda.playwright.wish import Wish
+from remuda.playwright.wish import PlaywrightWish
 from remuda.store import Store
 
 # Of each version. More than are tried before a client has found its worker, and few enough for every pick.
@@ -32,6 +36,27 @@ EARLY = 60.0
 LOOK_AGAIN = 0.2
 
 
+def line_of(browser: Browser, offer: str) -> str:
+    """The line of those who wait for a worker of this version."""
+    return f"playwright:{browser}:{offer}"
+
+
+def ticket_of(version: str) -> str:
+    """A new ticket; it tells the version of its client, which the line does not."""
+    return f"{version or ANY_VERSION}:{new_id()}"
+
+
+def offers_for(version: str, offers: Iterable[str], *, is_refused: bool) -> list[str]:
+    """Of the versions on offer, those whose workers serve this client for all that is known.
+
+    A version that `is_refused` by a worker that does not tell its own does not wait for such workers: at the
+    head of their line it would hold up those that they serve.
+    """
+    if not version:
+        return list(offers)
+    return [each for each in offers if each == version or (each == ANY_VERSION and not is_refused)]
+
+
 class WaitingRoom:
     """Where the clients of one gateway get their places. Run `run()` as a task of the gateway's."""
 
@@ -39,6 +64,7 @@ class WaitingRoom:
         self,
         store: Store,
         connections: Connections,
+        uses: Uses,
         *,
         patience: float,
         longest: int,
@@ -46,12 +72,15 @@ class WaitingRoom:
     ) -> None:
         self._store = store
         self._connections = connections
+        self._uses = uses
         self._lines = Lines(store)
         self._patience = patience
         self._longest = longest
         self._expected = expected
         """Browsers that something else starts."""
         self._limits: set[asyncio.Timeout] = set()
+        self._waiting: dict[LinePlace, tuple[PlaywrightWish, list[str]]] = {}
+        """What each wants, and by which offers its lines were chosen."""
         self._unsuited: dict[str, dict[WorkerId, None]] = {}
         """By version, workers that have refused it. An id is one worker's for ever, and so is its version."""
         self._began = clock.monotonic()
@@ -65,9 +94,38 @@ class WaitingRoom:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._lines.run(), name="keep lines")
             group.create_task(self._watch_redis(), name="watch for the return of Redis")
+            follow = repeat(self._follow_offers, every=LOOK_EVERY, failure="offers not looked at")
+            group.create_task(follow, name="follow offers")
+
+    async def _follow_offers(self) -> None:
+        """Moves those who wait to where they can be served now."""
+        browsers = {wish.browser for wish, _ in self._waiting.values()}
+        offers = {browser: await self._read_offers(browser) for browser in browsers}
+        for place, (wish, _) in list(self._waiting.items()):
+            if wish.browser in offers:
+                self._move(place, wish, offers[wish.browser])
+
+    def _move(self, place: LinePlace, wish: PlaywrightWish, offers: list[str]) -> None:
+        self._waiting[place] = wish, offers
+        place.move_to(self._lines_for(wish, offers))
+
+    async def _read_offers(self, browser: Browser) -> list[str]:
+        return await self._store.zrange(PLAYWRIGHT_OFFERS(browser))
+
+    def _lines_for(self, wish: PlaywrightWish, offers: Iterable[str]) -> list[str]:
+        """The lines of a client. Where nothing serves it for certain, that of its own version: whatever comes
+        may do."""
+        suited = offers_for(wish.version, offers, is_refused=wish.version in self._unsuited)
+        return [line_of(wish.browser, each) for each in suited or [wish.version or ANY_VERSION]]
+
+    def _among(self, wish: PlaywrightWish, offers: Iterable[str], lines: Collection[str]) -> list[str]:
+        """The versions whose places a client may take that is next in these lines; empty for all."""
+        if wish.version in self._unsuited:
+            return []
+        return [each for each in offers if line_of(wish.browser, each) in lines]
 
     async def _watch_redis(self) -> None:
-        # Nobody rings this bell: only the return of Redis is heard.
+        # This bell never rings: it only tells when Redis is back.
         with self._store.subscribe(bell_of("playwright:returns")) as rings:
             while True:
                 await rings.wait()
@@ -79,17 +137,23 @@ class WaitingRoom:
         for limit in self._limits:
             limit.reschedule(asyncio.get_running_loop().time())
 
-    async def find(self, wish: Wish, *, came: float, failed: Collection[WorkerId] = ()) -> Place:
-        """A place, before the patience is over. BrowserNotOffered or VersionNotOffered at once, LineFull or
-        Unavailable.
+    async def find(
+        self, wish: PlaywrightWish, use: str, *, came: float, failed: Collection[WorkerId] = ()
+    ) -> Place:
+        """A place, before the patience is over. BrowserNotOffered or VersionNotOffered at once,
+        AccountLimitReached, LineFull or Unavailable.
 
-        The client `came` at this moment of the monotonic clock. `failed` are workers that it has
-        tried in vain.
+        The client `came` at this moment of the monotonic clock. `use` is what it is called among what its
+        account uses: taken here, and given back by the caller. `failed` are workers that it has tried in
+        vain.
         """
         async with self._open():
             while True:
                 try:
-                    return await self._find(wish, came=came, failed=failed)
+                    # After a worker's failure, the use is already counted.
+                    if not failed:
+                        await self._uses.take(wish.origin.account, use)
+                    return await self._find(wish, use, came=came, failed=failed)
                 except StoreUnavailable:
                     if clock.monotonic() > came + self._patience:
                         raise
@@ -115,24 +179,39 @@ class WaitingRoom:
         finally:
             self._limits.discard(limit)
 
-    async def _find(self, wish: Wish, *, came: float, failed: Collection[WorkerId]) -> Place:
-        line = f"playwright:{wish.browser}:{wish.version or ANY_VERSION}"
-        # Whoever was let down by a worker has had its turn, and does not start again at the end of the line.
-        if failed or await self._lines.is_empty(line):
+    async def _find(
+        self, wish: PlaywrightWish, use: str, *, came: float, failed: Collection[WorkerId]
+    ) -> Place:
+        offers = await self._read_offers(wish.browser)
+        lines = self._lines_for(wish, offers)
+        # After a worker's failure, the client does not go to the end of the line again.
+        free = lines if failed else [each for each in lines if await self._lines.is_empty(each)]
+        if free:
             try:
-                place = await self._pick(wish, came=came, failed=failed)
+                among = () if failed else self._among(wish, offers, free)
+                place = await self._pick(wish, came=came, among=among, failed=failed)
                 if place is not None:
+                    self._uses.hold_soon(wish.origin.account, use)
                     return place
             except NoWorker:
                 await self._check_startable(wish.browser)
-        return await self._wait_in_line(line, wish, came=came)
+        return await self._wait_in_line(offers, wish, use, came=came)
 
-    async def _pick(self, wish: Wish, *, came: float, failed: Collection[WorkerId] = ()) -> Place | None:
+    async def _pick(
+        self,
+        wish: PlaywrightWish,
+        *,
+        came: float,
+        among: Collection[str],
+        failed: Collection[WorkerId] = (),
+    ) -> Place | None:
         waited = clock.monotonic() - came
         place = await self._connections.open(
             wish.browser,
             version=wish.version,
+            origin=wish.origin,
             waited=waited,
+            among=among,
             excluded=failed,
             unsuited=list(self._unsuited.get(wish.version, ())),
         )
@@ -145,15 +224,26 @@ class WaitingRoom:
             is_early = clock.monotonic() < self._began + EARLY
             await check_startable(self._store, browser, expected=self._expected, is_early=is_early)
 
-    async def _wait_in_line(self, line: str, wish: Wish, *, came: float) -> Place:
+    async def _wait_in_line(self, offers: list[str], wish: PlaywrightWish, use: str, *, came: float) -> Place:
         failure = Unavailable(f"No {wish} became free within {self._patience:g} s")
+        found: Place | None = None
 
-        # Nobody is excluded here: who stands first in line must not leave a place to nobody. A worker that
-        # failed is not picked before it has beaten again.
+        # No worker is excluded here: the first client in line must not leave a place unused. A worker that
+        # failed is not picked before its next heartbeat.
         async def look() -> Place | None:
-            nonlocal failure
+            nonlocal failure, found
             try:
-                return await self._pick(wish, came=came)
+                among = self._among(wish, self._waiting[standing][1], standing.heads)
+                if not among:  # Nothing served it for certain when its lines were chosen.
+                    self._move(standing, wish, await self._read_offers(wish.browser))
+                    if not standing.heads & standing.lines:
+                        return None  # It is called again where it stands now.
+                    among = self._among(wish, self._waiting[standing][1], standing.heads)
+                found = await self._pick(wish, came=came, among=among)
+                if found is not None:
+                    # Before the line is left: by the time that the next is called, it counts.
+                    await self._uses.hold(wish.origin.account, use)
+                return found
             except NoWorker as error:
                 await self._check_startable(wish.browser)
                 failure = NoWorker(f"{error.message}, and none came within {self._patience:g} s")
@@ -161,25 +251,36 @@ class WaitingRoom:
             except StoreUnavailable:
                 return None
 
-        found = None
         try:
-            async with self._lines.wait(line, new_id(), longest=self._longest) as standing:
+            lines, ticket = self._lines_for(wish, offers), ticket_of(wish.version)
+            account = wish.origin.account
+            async with self._lines.wait(lines, ticket, account=account, longest=self._longest) as standing:
                 timeout = max(0.0, came + self._patience - clock.monotonic())
-                found = await standing.served(freed_bell(wish.browser), look, timeout=timeout)
+                self._waiting[standing] = wish, offers
+                try:
+                    await standing.served(freed_bell(wish.browser), look, timeout=timeout)
+                finally:
+                    del self._waiting[standing]
                 if found is None:
-                    raise type(failure)(
-                        f"{failure.message}; {await _position(standing)}", retry_after=self._patience
-                    )
+                    message = f"{failure.message}; {await _position(standing)}"
+                    obstacles = await self._obstacles(wish.browser)
+                    raise type(failure)("; ".join([message, *obstacles]), retry_after=self._patience)
         except BaseException:
-            # Leaving the line takes a moment, in which the client may leave too.
+            # To count it and to leave the line takes a moment, in which the client may leave too.
             if found is not None:
                 self._connections.close(found, Outcome.UNUSED)
             raise
         return found
 
+    async def _obstacles(self, browser: Browser) -> list[str]:
+        """Why workers of this browser take no client now."""
+        with suppress(Unavailable):
+            return sorted(set((await self._store.hgetall(PLAYWRIGHT_OBSTACLES(browser))).values()))
+        return []
 
-async def _position(standing: Standing) -> str:
+
+async def _position(standing: LinePlace) -> str:
     with suppress(Unavailable):
-        await standing.join()
+        await standing.ask_position()
     ahead = standing.position - 1
-    return "nobody was ahead in line" if ahead < 1 else f"{ahead} were ahead in line"
+    return "no client was ahead in the queue" if ahead < 1 else f"clients ahead in the queue: {ahead}"

@@ -8,10 +8,13 @@ import msgspec
 
 from remuda.base.config import Config
 from remuda.base.errors import InvalidArgument, UnknownCommand, UpgradeRequired, VersionNotOffered
+from remuda.fleet.browsers import BrowserConfig
+from remuda.fleet.origin import UNKNOWN, Origin
 from remuda.fleet.permits import NOTHING_MORE, Allowance
 from remuda.fleet.relay import Answer, Request
-from remuda.playwright.model import OWN, Browser, browser_of, path_version, version_of
+from remuda.playwright.model import Browser, browser_of, path_version, version_of
 from remuda.playwright.options import LaunchSieve, check_network, need_own_browser
+from remuda.playwright.room import PlaywrightConfig, are_browsers_own
 
 _ROOM = "playwright"
 _DISCOVERY = "json"
@@ -20,7 +23,7 @@ _HERE = Answer(200, msgspec.json.encode({"wsEndpointPath": "/"}))
 
 
 @dataclass(frozen=True)
-class Wish:
+class PlaywrightWish:
     """A browser for a client of a Playwright version; empty if the client does not tell it."""
 
     browser: Browser
@@ -29,6 +32,7 @@ class Wish:
     """What the worker of a browser of one's own must know, as the query of its URL."""
     dropped: Sequence[str] = ()
     """Launch arguments that were left out because they are pointless here."""
+    origin: Origin = UNKNOWN
 
     def __str__(self) -> str:
         name = f"{self.browser.engine} of one's own" if self.browser.is_own else str(self.browser)
@@ -39,8 +43,8 @@ class Wish:
 class Defaults:
     """What holds for clients that say nothing of it."""
 
-    browser: str = Config.playwright_browser
-    headless: bool = Config.headless
+    browser: str = PlaywrightConfig.playwright_browser
+    headless: bool = BrowserConfig.headless
     is_own: bool = False
     """Whether each has a browser of its own."""
     allowed: Allowance = NOTHING_MORE
@@ -48,15 +52,16 @@ class Defaults:
     @classmethod
     def of(cls, config: Config) -> "Defaults":
         return cls(
-            browser=config.playwright_browser,
-            headless=config.headless,
-            is_own=config.playwright_isolation == OWN,
-            allowed=Allowance.of(config.allow_browser_args),
+            browser=config[PlaywrightConfig].playwright_browser,
+            headless=config[BrowserConfig].headless,
+            is_own=are_browsers_own(config),
+            allowed=Allowance.of(config[BrowserConfig].allow_browser_args),
         )
 
 
-def read_wish(request: Request, defaults: Defaults) -> Wish | Answer:
-    """The client's wish, or the answer to its question where the WebSocket is.
+def read_wish(request: Request, defaults: Defaults, *, front_door: str) -> PlaywrightWish | Answer:
+    """The client's wish, or the answer to its question where the WebSocket is. `front_door` is where the
+    client sees the herd, for WebSockets.
 
     `connect("http://...")` asks that first. Raises InvalidArgument, UnknownCommand, VersionNotOffered or
     UpgradeRequired.
@@ -68,12 +73,10 @@ def read_wish(request: Request, defaults: Defaults) -> Wish | Answer:
     )
     if request.is_upgrade:
         version = _version(asked, version_of(request.header("user-agent") or ""))
-        return _judge_isolation(request, query, Wish(browser, version), defaults)
+        return _judge_isolation(request, query, PlaywrightWish(browser, version), defaults)
     if asks_where:
         return _HERE
-    raise UpgradeRequired(
-        f'{path} is for WebSockets: playwright.{browser}.connect("ws://{request.header("host")}{path}").'
-    )
+    raise UpgradeRequired(f'{path} is for WebSockets: playwright.{browser}.connect("{front_door}{path}").')
 
 
 def _split(path: str) -> tuple[str, str, bool]:
@@ -94,7 +97,9 @@ def _split(path: str) -> tuple[str, str, bool]:
     return parts[0] if parts else "", version, asks_where
 
 
-def _judge_isolation(request: Request, query: str, wish: Wish, defaults: Defaults) -> Wish:
+def _judge_isolation(
+    request: Request, query: str, wish: PlaywrightWish, defaults: Defaults
+) -> PlaywrightWish:
     """The wish for a browser of one's own, if the client asks for one or for what a shared one cannot do."""
     # Playwright's own server reads these two the same way, and the query before the header.
     given = _last(query, "launch-options") or request.header("x-playwright-launch-options")
@@ -106,16 +111,16 @@ def _judge_isolation(request: Request, query: str, wish: Wish, defaults: Default
     if own not in ("", "true", "false"):
         raise InvalidArgument(f"'own' is {own!r}; it can be true or false")
     reasons = [
-        *(["playwright_isolation is own here"] if defaults.is_own else []),
+        *(["browsers are not shared here (playwright_isolation)"] if defaults.is_own else []),
         *([f"expose_network is {network!r}"] if network else []),
         *(["the launch options ask for it"] if need_own_browser(options) else []),
     ]
     if reasons and own == "false":
-        raise InvalidArgument(f"'own' is false, but only a browser of one's own will do: {reasons[0]}")
+        raise InvalidArgument(f"'own' is false, but this request needs a browser of its own: {reasons[0]}")
     if not reasons and own != "true":
         return wish
     details = {"launch-options": msgspec.json.encode(options).decode(), "proxy": network}
-    return Wish(wish.browser.own, wish.version, urlencode(details), sieve.dropped)
+    return PlaywrightWish(wish.browser.own, wish.version, urlencode(details), sieve.dropped)
 
 
 def _version(asked: str, own: str) -> str:

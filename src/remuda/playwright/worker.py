@@ -7,16 +7,20 @@ ends one; a worker that is to leave first waits for them.
 
 import asyncio
 import os
+import tempfile
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from remuda.base import clock
-from remuda.base.config import Config
+from remuda.base.config import Config, HerdConfig
 from remuda.base.confinement import protection_of
+from remuda.base.disk import find_lack
 from remuda.base.errors import DriverUnavailable, Unavailable
 from remuda.base.hosts import host_port, is_loopback
 from remuda.base.ids import RoleId, WorkerId
 from remuda.base.log import get_logger
 from remuda.base.reach import use_open_temporary_directory
+from remuda.fleet.internal import NO_TLS, InternalTls, internal_hosts_of
 from remuda.fleet.leftovers import clear_orphans
 from remuda.fleet.role import ROLE_ID, Role
 from remuda.fleet.secret import HerdSecret
@@ -24,13 +28,17 @@ from remuda.playwright import model
 from remuda.playwright.browsers import find_launch
 from remuda.playwright.demand import announce_starter
 from remuda.playwright.driver import playwright_version
+from remuda.playwright.guarded import GuardedServer
 from remuda.playwright.model import START_TIMEOUT
 from remuda.playwright.own import OwnBrowsers
 from remuda.playwright.registry import Registry
-from remuda.playwright.server import EVERYWHERE, LOOPBACK, BrowserServer, with_host
+from remuda.playwright.room import PlaywrightConfig, are_browsers_own
+from remuda.playwright.server import LOOPBACK, BrowserServer, with_host
 from remuda.store import Store
 
 log = get_logger(__name__)
+
+Server = BrowserServer | GuardedServer | OwnBrowsers
 
 CHECK_TIMEOUT = 10.0
 """So long a browser may take to answer before it counts as hanging; a busy machine makes it slow, too."""
@@ -38,25 +46,36 @@ END_GRACE = 1.0
 LEAVE_TIMEOUT = 3.0
 LOOK_EVERY = 0.5
 CONNECT_GRACE = 10.0
-"""Whom the fleet has sent here is connected after this time, or will never be."""
+"""A client that was sent here is connected after this time, or never will be."""
 
 
-class Worker(Role):
+class WorkerRole(Role):
     """One browser of one type for all its clients, or one for each. Needs a process of its own."""
 
     name = "worker"
 
-    def __init__(self, store: Store, config: Config, *, check_timeout: float = CHECK_TIMEOUT) -> None:
+    def __init__(
+        self,
+        store: Store,
+        config: Config,
+        *,
+        tls: InternalTls = NO_TLS,
+        check_timeout: float = CHECK_TIMEOUT,
+    ) -> None:
         super().__init__()
         self.id = RoleId(os.environ.get(ROLE_ID) or self.id)
         self._store = store
         self._config = config
+        self._options = config[PlaywrightConfig]
+        self._hosts = internal_hosts_of(config, store, tls, advertise=self._options.playwright_host)
+        self.scheme = self._hosts.scheme
         self._check_timeout = check_timeout
-        engine = model.browser_of(config.browser)
-        self._browser = engine.own if config.playwright_isolation == model.OWN else engine
-        self._server: BrowserServer | OwnBrowsers | None = None
+        engine = model.browser_of(self._options.browser)
+        self._browser = engine.own if are_browsers_own(config) else engine
+        self._server: Server | None = None
         self._registry: Registry | None = None
         self._is_draining = False
+        self._obstacle: str | None = None
         self._beating: asyncio.Task[None] | None = None
         self._ending: asyncio.Task[int] | None = None
 
@@ -71,34 +90,36 @@ class Worker(Role):
         self._ending = asyncio.create_task(server.ended(), name="end of the browser")
         await server.check(timeout=START_TIMEOUT)
         self._registry = registry = self._make_entry(server)
-        await registry.register()
+        await registry.register(obstacle=await self._find_obstacle())
         log.info("worker registered", worker=self.id, browser=self._browser)
         self._beating = asyncio.create_task(self._keep_beating(server, registry), name="beat")
 
-    def _make_server(self) -> BrowserServer | OwnBrowsers:
-        # An earlier worker may have been killed in a way that left nobody to clear up after it.
+    def _make_server(self) -> Server:
+        # An earlier worker may have been killed together with what clears up after it.
         clear_orphans()
-        config, engine = self._config, self._browser.engine
+        config, options, engine = self._config, self._options, self._browser.engine
         protection = protection_of(config)
         if protection.uids:
             use_open_temporary_directory()
         launch = find_launch(engine, config)
-        is_public = bool(config.playwright_host) and not is_loopback(config.playwright_host)
-        host = EVERYWHERE if is_public else LOOPBACK
+        hosts, port, secret = self._hosts, options.playwright_port, HerdSecret(self._store)
         if self._browser.is_own:
-            secret = HerdSecret(self._store)
-            return OwnBrowsers(engine, config, secret, host=host, port=config.playwright_port)
-        return BrowserServer(launch, protection, host=host, port=config.playwright_port)
+            return OwnBrowsers(engine, config, secret, hosts=hosts, port=port)
+        if is_loopback(hosts.listen) and hosts.certificate is None:
+            return BrowserServer(launch, protection, host=hosts.listen, port=port)
+        return GuardedServer(launch, protection, secret, hosts=hosts, port=port)
 
-    def _make_entry(self, server: BrowserServer | OwnBrowsers) -> Registry:
+    def _make_entry(self, server: Server) -> Registry:
         """What it says of itself to the fleet."""
-        config = self._config
-        endpoint = with_host(server.endpoint, config.playwright_host or LOOPBACK)
+        options = self._options
+        endpoint = with_host(server.endpoint, self._hosts.advertise)
         parts = urlsplit(endpoint)
         self.address = host_port(parts.hostname or LOOPBACK, parts.port or 0)
         version = ".".join(playwright_version().split(".")[:2])
         entry = model.Worker(self._browser, WorkerId(self.id), endpoint, version)
-        return Registry(self._store, entry, key_ttl=config.playwright_key_ttl, lease=config.playwright_lease)
+        return Registry(
+            self._store, entry, key_ttl=options.playwright_key_ttl, lease=options.playwright_lease
+        )
 
     async def serve(self) -> None:
         assert self._beating is not None
@@ -107,7 +128,7 @@ class Worker(Role):
         if self._beating.done():
             self._beating.result()
         complaint = self._server.tail() if self._server else ""
-        raise DriverUnavailable(f"The browser has ended by itself: {complaint or 'without a word'}")
+        raise DriverUnavailable(f"The browser has ended by itself: {complaint or 'no output'}")
 
     async def drain(self) -> None:
         """Takes no new connections and waits for those that it has, or for the end of the browser."""
@@ -129,7 +150,7 @@ class Worker(Role):
         for task in (self._beating, self._ending):
             if task is not None:
                 task.cancel()
-        # First this: nobody shall be sent to a browser that is being killed.
+        # First this: no client may be sent to a browser that is being killed.
         if self._registry is not None:
             await self._leave(self._registry)
         if self._server is not None:
@@ -144,19 +165,19 @@ class Worker(Role):
 
     # While it serves
 
-    async def _keep_beating(self, server: BrowserServer | OwnBrowsers, registry: Registry) -> None:
+    async def _keep_beating(self, server: Server, registry: Registry) -> None:
         """Beats for ever, through any absence of Redis."""
         with self._store.subscribe(registry.command_channel) as calls:
             while True:
                 # A call only says "look"; so does the return of Redis, which may have forgotten us.
-                await calls.wait(self._config.playwright_beat)
+                await calls.wait(self._options.playwright_beat)
                 # First: the check-up is a connection, too.
                 sockets = await self._connections()
                 if not self._is_draining:
                     await self._check(server)
                 await self._beat(registry, sockets)
 
-    async def _check(self, server: BrowserServer | OwnBrowsers) -> None:
+    async def _check(self, server: Server) -> None:
         """Has a worker leave whose browser does not answer. It drains: what still works may finish."""
         try:
             await server.check(timeout=self._check_timeout)
@@ -164,7 +185,7 @@ class Worker(Role):
             if await self._has_ended():
                 return
             log.error("browser does not answer", worker=self.id, reason=error.message)
-            self.wants_to_leave.set()
+            self.leave("its browser does not answer")
 
     async def _has_ended(self) -> bool:
         """Whether the browser has ended, which is another matter; its port may be closed a moment earlier."""
@@ -172,20 +193,31 @@ class Worker(Role):
         done, _ = await asyncio.wait([self._ending], timeout=END_GRACE)
         return bool(done)
 
+    async def _find_obstacle(self) -> str | None:
+        """Why it can take no connections just now, in words."""
+        places, megabytes = [Path(tempfile.gettempdir())], self._config[HerdConfig].min_free_megabytes
+        found = await asyncio.to_thread(find_lack, places, megabytes=megabytes)
+        if found and not self._obstacle:
+            log.warning("worker takes no connections", worker=self.id, reason=found)
+        elif self._obstacle and not found:
+            log.warning("worker takes connections again", worker=self.id)
+        self._obstacle = found
+        return found
+
     async def _beat(self, registry: Registry, sockets: int) -> None:
+        obstacle = None if self._is_draining else await self._find_obstacle()
         try:
-            is_told_to_leave = await registry.beat(sockets=sockets)
+            is_told_to_leave = await registry.beat(sockets=sockets, obstacle=obstacle)
         except Unavailable as error:
             log.warning("beat missed", worker=self.id, reason=error.message)
             return
         if is_told_to_leave and not self._is_draining:
-            log.info("worker told to shut down", worker=self.id)
-            self.wants_to_leave.set()
+            self.leave("it was told to by a command in Redis, as after its lifetime of connections")
 
     # While it drains
 
     async def _until_idle(self) -> None:
-        """Waits until nobody is connected and nobody will be."""
+        """Waits until no client is connected and none will be."""
         quiet_since = clock.monotonic()
         while True:
             if await self._connections():

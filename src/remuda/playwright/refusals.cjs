@@ -1,0 +1,66 @@
+// Loaded into Playwright's driver before its own program: answers messages that would harm others with an error.
+//
+// The driver takes its clients for programs of its own user: any of them may have it listen on a further port, on all
+// addresses and for everyone, and name files to read and write. No client needs that over a WebSocket: stock clients
+// send and fetch the contents of files. The driver itself refuses only some of such messages. And it ends, with the
+// browser of all clients, when it fails to read one, such as null.
+//
+// And keeps extensions from starting programs: over DevTools a client can load any, and save any file in the profile.
+"use strict";
+
+const { promises } = require("node:fs");
+const path = require("node:path");
+
+const library = path.join(path.dirname(process.argv[1]), "lib");
+
+const leadsOut = ({ name }) => typeof name === "string" && name.split(/[\\/]/).includes("..");
+const REFUSED = {
+  drop: ({ localPaths }) => localPaths,
+  newContextForReuse: ({ recordVideo }) => recordVideo?.dir,
+  saveAs: () => true,
+  setInputFiles: ({ localPaths, localDirectory }) => localPaths || localDirectory,
+  // The window in which a person records a test, with files for its result.
+  showRecorder: () => true,
+  startServer: () => true,
+  tracingStart: leadsOut,
+  tracingStartChunk: leadsOut,
+};
+
+function check({ method, params }) {
+  if (Object.hasOwn(REFUSED, method) && REFUSED[method](params ?? {}))
+    throw new Error(`${method} is refused: it concerns the machine of the browser, not that of its client`);
+}
+
+function refuse({ DispatcherConnection }) {
+  const { dispatch } = DispatcherConnection.prototype;
+  DispatcherConnection.prototype.dispatch = async function (message) {
+    try {
+      check(message);
+      await dispatch.call(this, message);
+    } catch ({ name, message: reason }) {
+      this.onmessage({ id: message?.id, error: { error: { name, message: reason, stack: "" } } });
+    }
+  };
+}
+
+// Where a Chromium looks for the programs that extensions may start, in its profile. DevTools cannot save a file in a
+// directory that the browser has no right to write to.
+const PROGRAMS = "NativeMessagingHosts";
+
+function closeProfiles() {
+  const { mkdtemp } = promises;
+  promises.mkdtemp = async function (prefix, ...options) {
+    const directory = await mkdtemp.call(this, prefix, ...options);
+    if (path.basename(prefix).includes("profile")) await promises.mkdir(path.join(directory, PROGRAMS), { mode: 0o500 });
+    return directory;
+  };
+}
+
+try {
+  closeProfiles();
+  require(path.join(library, "bootstrap"));
+  refuse(require(path.join(library, "coreBundle")).server);
+} catch (error) {
+  console.error(`Error: this Playwright cannot be served safely: ${error.message.split("\n")[0]}`);
+  process.exit(1);
+}
