@@ -1,0 +1,80 @@
+"""The links of XML documents: sitemaps, RSS, Atom, SVG. Pure."""
+
+from contextlib import suppress
+from xml.parsers import expat
+
+from remuda.archive.crawler.links import Links
+
+MAX_DEPTH = 200
+_ENCLOSURES = frozenset(("enclosure", "content", "thumbnail"))
+
+
+class _Stop(Exception):
+    """Enough was read."""
+
+
+class _Reader:
+    """Collects links while expat reads. Expat itself limits what entities may expand to."""
+
+    def __init__(self) -> None:
+        self.found = Links()
+        self._path: list[str] = []
+        self._text: list[str] = []
+        self._is_index = False
+
+    def start(self, name: str, attributes: dict[str, str]) -> None:
+        if len(self._path) >= MAX_DEPTH:
+            raise _Stop
+        local = name.rpartition(":")[2].lower()
+        if not self._path:
+            self._is_index = local == "sitemapindex"
+        self._path.append(local)
+        self._text = []
+        href = attributes.get("href") or attributes.get("xlink:href")
+        if local in ("image", "use", "script") and href:
+            self.found.requisites.add(href)
+        elif local in ("link", "a") and href:
+            is_enclosure = attributes.get("rel") == "enclosure"
+            (self.found.requisites if is_enclosure else self.found.links).add(href)
+        elif local in _ENCLOSURES and attributes.get("url"):
+            self.found.requisites.add(attributes["url"])
+        elif local == "guid" and attributes.get("isPermaLink", "true").lower() == "false":
+            self._path[-1] = "id"
+
+    def end(self, name: str) -> None:
+        local = self._path.pop()
+        text = "".join(self._text).strip()
+        self._text = []
+        if not text:
+            return
+        if local == "loc" and self._path:
+            if self._is_index:
+                self.found.sitemaps.add(text)
+            elif self._path[-1] in ("image", "video"):
+                self.found.requisites.add(text)
+            else:
+                self.found.links.add(text)
+        elif local in ("content_loc", "thumbnail_loc"):
+            self.found.requisites.add(text)
+        elif local in ("link", "comments", "guid", "player_loc") and text.startswith(
+            ("http://", "https://", "/")
+        ):
+            self.found.links.add(text)
+        elif local == "url" and self._path and self._path[-1] == "image":
+            self.found.requisites.add(text)
+
+    def characters(self, text: str) -> None:
+        self._text.append(text)
+
+
+def links_of_xml(document: bytes) -> Links:
+    """The links of an XML document; of a broken one, those before the error."""
+    reader = _Reader()
+    parser = expat.ParserCreate()
+    parser.StartElementHandler = reader.start
+    parser.EndElementHandler = reader.end
+    parser.CharacterDataHandler = reader.characters
+    parser.buffer_text = True
+    with suppress(expat.ExpatError, _Stop, ValueError):
+        parser.Parse(document.lstrip(), True)
+    return reader.found

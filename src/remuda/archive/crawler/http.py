@@ -1,0 +1,438 @@
+"""HTTP/1.1 as a crawler needs it: the exact bytes of a response, whatever the server makes of the standard.
+
+The parser is written here, not httptools: that hands out parsed pieces, and a WARC wants the bytes before
+parsing; and it refuses what browsers read, such as bare line feeds. It is lenient in reading heads, strict in
+where a body ends, and bounded in everything.
+"""
+
+import asyncio
+import hashlib
+import re
+import tempfile
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import IO, Protocol
+
+from remuda.base.clock import monotonic
+
+MAX_HEAD = 256 << 10
+MAX_INTERIM = 20
+"""Answers with 1xx before the real one."""
+IN_MEMORY = 1 << 20
+"""Bytes of a body that are kept in memory; longer ones go to a file."""
+MAX_PARSED = 16 << 20
+"""Bytes of a document that are looked at for links."""
+_PIECE = 1 << 20
+_STATUS = re.compile(rb"HTTP/(\d)\.(\d)[ \t]+(\d{3})(?!\d)")
+_END_OF_HEAD = re.compile(rb"\r?\n\r?\n")
+_CHUNK_SIZE = re.compile(rb"[ \t]*([0-9a-fA-F]{1,16})[ \t]*(?:;[^\r\n]*)?\r?\n")
+_MAX_CHUNK_LINE = 4096
+MAX_CHUNK_LINES = 200_000
+"""Lines between the chunks of a body. One with more of them must have so many bytes for each: a server that
+sends single bytes as chunks would keep a core busy."""
+_BYTES_PER_LINE = 16
+_PARSED = re.compile(r"html|xml|css|text/plain", re.I)
+_STREAM = re.compile(rb"\n(?:icy-|ice-|x-audiocast-)", re.I)
+
+
+class FetchFailed(Exception):
+    """A URL could not be fetched; the text says why, as it is logged."""
+
+    def __init__(self, reason: str, *, is_final: bool = False) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.is_final = is_final
+        """Trying again would not help."""
+
+
+class Deadlines(Protocol):
+    """How long a server may take."""
+
+    @property
+    def head_timeout(self) -> float: ...
+    @property
+    def idle_timeout(self) -> float: ...
+    @property
+    def total_timeout(self) -> float: ...
+    @property
+    def min_rate(self) -> int: ...
+
+
+class FetchedBody:
+    """The bytes after a head as they came, in memory or in a file, with their digests."""
+
+    def __init__(self, head: bytes, spool: Path) -> None:
+        self._spool = spool
+        self._parts: list[bytes] = []
+        self._file: IO[bytes] | None = None
+        self.size = 0
+        self._block = hashlib.sha1(head, usedforsecurity=False)
+        self._payload = hashlib.sha1(usedforsecurity=False)
+
+    def add(self, data: bytes) -> None:
+        self._block.update(data)
+        self.size += len(data)
+        if self._file is not None:
+            self._file.write(data)
+            return
+        self._parts.append(data)
+        if self.size > IN_MEMORY:
+            self._file = tempfile.TemporaryFile(dir=self._spool, buffering=_PIECE)  # noqa: SIM115
+            self._file.writelines(self._parts)
+            self._parts = []
+
+    def add_payload(self, data: bytes) -> None:
+        """What `data` of the body means, without transfer coding."""
+        self._payload.update(data)
+
+    @property
+    def block_digest(self) -> bytes:
+        return self._block.digest()
+
+    @property
+    def payload_digest(self) -> bytes:
+        return self._payload.digest()
+
+    @property
+    def is_in_memory(self) -> bool:
+        return self._file is None
+
+    def pieces(self) -> Iterator[bytes]:
+        """All of it, in pieces. Blocks if it is in a file."""
+        if self._file is None:
+            yield from self._parts
+            return
+        self._file.seek(0)
+        while piece := self._file.read(_PIECE):
+            yield piece
+
+    def whole(self) -> bytes:
+        """All of it, if it is in memory."""
+        return self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+
+
+class FetchedResponse:
+    """One response: its head as sent, what the head says, and its body."""
+
+    def __init__(self, head: bytes, spool: Path) -> None:
+        self.head = head
+        found = _STATUS.match(head)
+        if found is None:
+            raise FetchFailed("The server did not answer with HTTP")
+        self.is_http_1_1 = (found[1], found[2]) >= (b"1", b"1")
+        self.status = int(found[3])
+        self.fields: dict[str, str] = {}
+        """Names in lower case. Of several fields of one name the first; see `all_of`."""
+        self._more: list[tuple[str, str]] = []
+        for line in head.decode("latin-1").split("\n")[1:]:
+            name, colon, value = line.partition(":")
+            if not colon or line[0] in " \t":
+                continue
+            name, value = name.rstrip(" \t").lower(), value.strip(" \t\r")
+            if self.fields.setdefault(name, value) is not value:
+                self._more.append((name, value))
+        self.body = FetchedBody(head, spool)
+        self._payload: list[bytes] = []
+        self._payload_size = 0
+        self.is_chunked = "chunked" in self.fields.get("transfer-encoding", "").lower()
+        self._is_parsed = _PARSED.search(self.fields.get("content-type", "html")) is not None
+        self.truncated = ""
+        """Why the body is incomplete, in the words of WARC-Truncated."""
+
+    def all_of(self, name: str) -> list[str]:
+        """The values of all fields of this name."""
+        first = self.fields.get(name)
+        return [] if first is None else [first, *(value for key, value in self._more if key == name)]
+
+    @property
+    def length(self) -> int | None:
+        """The length of the body by its head; None if it ends with the connection, or is chunked."""
+        if self.status in (204, 304):
+            return 0
+        if self.is_chunked:
+            return None
+        lengths = {value.strip() for each in self.all_of("content-length") for value in each.split(",")}
+        if len(lengths) != 1:
+            return None
+        text = lengths.pop()
+        return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None
+
+    @property
+    def keeps_alive(self) -> bool:
+        options = self.fields.get("connection", "").lower()
+        return "keep-alive" in options or (self.is_http_1_1 and "close" not in options)
+
+    def keep_payload(self, data: bytes) -> None:
+        """Keeps the next part of a chunked body without its chunks, while it is short enough to parse."""
+        self.body.add_payload(data)
+        if self._is_parsed and self._payload_size <= MAX_PARSED:
+            self._payload_size += len(data)
+            self._payload.append(data)
+
+    def read_payload(self) -> bytes:
+        """The body without transfer coding, up to MAX_PARSED. May read a file."""
+        if self.is_chunked:
+            return b"".join(self._payload)[:MAX_PARSED]
+        if self.body.is_in_memory:
+            return self.body.whole()
+        return b"".join(islice(self.body.pieces(), MAX_PARSED // _PIECE))
+
+
+class HttpConnection(asyncio.Protocol):
+    """A connection to a server: one exchange at a time, any number one after the other."""
+
+    def __init__(self, spool: Path) -> None:
+        self._spool = spool
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._buffer = b""
+        self._response: FetchedResponse | None = None
+        self._done: asyncio.Future[FetchedResponse] | None = None
+        self._left = 0
+        """Bytes of the body, or of the chunk, that are still to come; -1 for until the connection ends."""
+        self._chunk_state = self._chunk_lines = 0
+        self._interim = 0
+        self._max_body = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._network: Deadlines | None = None
+        self._was_late = False
+        self._started = self._last = 0.0
+        self.is_open = False
+        self.address = ""
+        self.tunnel: object = None
+        """What keeps the connection through a proxy open."""
+        self.received = 0
+        """Bytes of the current exchange."""
+
+    # From asyncio
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport  # type: ignore[assignment]
+        self.is_open = True
+
+    def data_received(self, data: bytes) -> None:
+        if self._done is None or self._done.done():
+            self.close()  # What nobody asked for makes the next answer ambiguous.
+            return
+        self._last = monotonic()
+        self.received += len(data)
+        try:
+            if self._response is None:
+                self._read_head(data)
+            else:
+                self._read_body(data)
+        except (FetchFailed, OSError) as error:
+            self._fail(error)
+
+    def eof_received(self) -> bool:
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.is_open = False
+        if self._done is None or self._done.done():
+            return
+        response = self._response
+        if response is None:
+            self._fail(FetchFailed("The server closed the connection without an answer"))
+        elif self._left == -1 and exc is None:
+            self._finish()
+        else:
+            # RFC 9112 8: an incomplete message. It is kept: it may be all that there is to get.
+            response.truncated = "disconnect"
+            self._finish()
+
+    # From the crawl
+
+    def close(self) -> None:
+        if self._transport is not None and self.is_open:
+            self.is_open = False
+            self._transport.abort()
+
+    async def exchange(self, request: bytes, *, max_body: int, network: Deadlines) -> FetchedResponse:
+        """Sends a request and reads the response to its end. FetchFailed if there is none; a response that
+        was cut off says so in `truncated`."""
+        assert self._transport is not None
+        self._done = self._loop.create_future()
+        self._response, self._buffer, self._max_body = None, b"", max_body
+        self._interim = self.received = 0
+        self._network = network
+        self._was_late = False
+        self._started = self._last = monotonic()
+        self._transport.write(request)
+        self._timer = self._loop.call_later(min(network.head_timeout, network.idle_timeout), self._watch)
+        try:
+            return await self._done
+        except BaseException:
+            self.close()
+            raise
+        finally:
+            self._timer.cancel()
+            self._done = None
+
+    def _watch(self) -> None:
+        """Checks the deadlines of the exchange, and comes back before the next one."""
+        network, moment = self._network, monotonic()
+        assert network is not None
+        age = moment - self._started
+        if self._response is None:
+            wait = network.head_timeout - age
+            is_late = wait <= 0
+        else:
+            idle = network.idle_timeout
+            wait = min(self._last + idle - moment, network.total_timeout - age)
+            is_late = wait <= 0 or (age > 2 * idle and self.received < network.min_rate * age)
+        # A second look decides: what came while the loop was busy with a long page is read before that.
+        if is_late and self._was_late:
+            if self._response is None:
+                self._fail(FetchFailed("The server did not answer in time"))
+            else:
+                self._cut("time")
+            return
+        self._was_late = is_late
+        wait = 0 if is_late else wait
+        self._timer = self._loop.call_later(max(wait, 0.05), self._watch)
+
+    # Reading
+
+    def _read_head(self, data: bytes) -> None:
+        # The end may begin in what came before; looking through all of it again would let a server that
+        # sends single bytes burn the CPU.
+        looked_at = max(0, len(self._buffer) - 3)
+        self._buffer = data = self._buffer + data if self._buffer else data
+        end = _END_OF_HEAD.search(data, looked_at)
+        if end is None:
+            if len(data) > MAX_HEAD:
+                raise FetchFailed("The head of the response is too long", is_final=True)
+            return
+        self._buffer = b""
+        response = FetchedResponse(data[: end.end()], self._spool)
+        if 100 <= response.status < 200:
+            self._interim += 1
+            if self._interim > MAX_INTERIM or response.status == 101:
+                raise FetchFailed("The server does not come to an answer", is_final=True)
+            if rest := data[end.end() :]:
+                self._read_head(rest)
+            return
+        self._response = response
+        if _STREAM.search(response.head):
+            self._cut("unspecified")  # Radio: it has no end.
+            return
+        length = response.length
+        if response.is_chunked:
+            self._left, self._chunk_state, self._chunk_lines = 0, _SIZE, 0
+        else:
+            self._left = -1 if length is None else length
+        if self._left == 0 and not response.is_chunked:
+            if len(data) > end.end():
+                self.close()
+            self._finish()
+        elif rest := data[end.end() :]:
+            self._read_body(rest)
+
+    def _read_body(self, data: bytes) -> None:
+        response = self._response
+        assert response is not None
+        body = response.body
+        if body.size + len(data) > self._max_body:
+            data = data[: self._max_body - body.size]
+            self._take(data)
+            if not self._is_done:
+                self._cut("length")
+            return
+        self._take(data)
+
+    @property
+    def _is_done(self) -> bool:
+        return self._done is None or self._done.done()
+
+    def _take(self, data: bytes) -> None:
+        response = self._response
+        assert response is not None
+        if response.is_chunked:
+            self._read_chunks(response, data)
+            return
+        if self._left == -1:
+            response.body.add(data)
+            response.body.add_payload(data)
+            return
+        if len(data) > self._left:
+            data = data[: self._left]
+            self.close()
+        response.body.add(data)
+        response.body.add_payload(data)
+        self._left -= len(data)
+        if self._left == 0:
+            self._finish()
+
+    def _read_chunks(self, response: FetchedResponse, data: bytes) -> None:
+        """RFC 9112 7.1. The bytes are kept as they are; what they carry is the payload."""
+        body, buffer = response.body, self._buffer + data
+        position, end = 0, len(buffer)
+        while position < end:
+            if self._chunk_state == _DATA:
+                piece = buffer[position : position + self._left]
+                response.keep_payload(piece)
+                self._left -= len(piece)
+                position += len(piece)
+                if self._left == 0:
+                    self._chunk_state = _AFTER
+                continue
+            line = buffer.find(b"\n", position) + 1
+            if line == 0:
+                if end - position > _MAX_CHUNK_LINE:
+                    raise FetchFailed("The chunks of the response are malformed")
+                break
+            if self._chunk_state == _SIZE:
+                found = _CHUNK_SIZE.match(buffer, position, line)
+                if found is None:
+                    raise FetchFailed("The chunks of the response are malformed")
+                self._left = int(found[1], 16)
+                self._chunk_state = _DATA if self._left else _TRAILER
+            elif buffer[position:line].strip():
+                if self._chunk_state == _AFTER:
+                    raise FetchFailed("The chunks of the response are malformed")
+            elif self._chunk_state == _AFTER:
+                self._chunk_state = _SIZE
+            else:
+                body.add(data[: len(data) - (end - line)])
+                if line < end:
+                    self.close()
+                self._finish()
+                return
+            position = line
+            self._chunk_lines += 1
+        self._buffer = buffer[position:]
+        body.add(data)
+        if self._chunk_lines > max(MAX_CHUNK_LINES, body.size // _BYTES_PER_LINE):
+            self._cut("unspecified")
+
+    def _cut(self, reason: str) -> None:
+        response = self._response
+        assert response is not None
+        response.truncated = reason
+        self.close()
+        self._finish()
+
+    def _finish(self) -> None:
+        response, self._response = self._response, None
+        if self._done is not None and not self._done.done() and response is not None:
+            if self._left == -1 or not response.keeps_alive:
+                self.close()
+            self._done.set_result(response)
+
+    def _fail(self, error: Exception) -> None:
+        if self._response is not None:
+            self._response.body.close()
+            self._response = None
+        if self._done is not None and not self._done.done():
+            self._done.set_exception(error)
+        self.close()
+
+
+# What the next bytes of a chunked body are.
+_SIZE, _DATA, _AFTER, _TRAILER = range(4)

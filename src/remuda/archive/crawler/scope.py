@@ -1,0 +1,110 @@
+"""Which URLs belong to a job: the rules of its scope. Pure.
+
+With the scope `original` they are ArchiveBot's (wpull's URL filters, all of which must agree), but for one
+thing: a start URL that is redirected within its site (`example.com` to `www.example.com`) starts there. With
+wpull such a job ends after two pages.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from remuda.archive.crawler.frontier import ClaimedUrl
+from remuda.archive.crawler.model import CrawlOrder, CrawlScope
+from remuda.archive.urls import directory_of, host_of
+
+MAX_INLINE = 5
+"""How many requisites deep: a frame in a frame, the font of a style that a style imports."""
+INLINE_BEYOND_DEPTH = 2
+
+
+class LinkKind(Enum):
+    """How a URL was found."""
+
+    PAGE = auto()
+    REQUISITE = auto()
+    REDIRECT = auto()
+    SITEMAP = auto()
+
+
+@dataclass(frozen=True)
+class Root:
+    """The start URL that a URL was reached from."""
+
+    host: str
+    directory: str
+
+    @classmethod
+    def of(cls, url: str) -> "Root":
+        return cls(host_of(url), directory_of(url))
+
+
+def are_kin(host: str, other: str) -> bool:
+    """Whether a start URL on one host that is redirected to the other still means the same site: with and
+    without `www.`, and subdomains."""
+    host, other = host.removeprefix("www."), other.removeprefix("www.")
+    return host == other or host.endswith("." + other) or other.endswith("." + host)
+
+
+class ScopeRules:
+    """The rules of one job."""
+
+    def __init__(self, order: CrawlOrder, starts: Iterable[str]) -> None:
+        self._order = order
+        self._keeps_below = order.no_parent and order.scope is CrawlScope.ORIGINAL
+        self._hosts: set[str] = set()
+        self._domains: set[str] = set()
+        self._prefixes: tuple[str, ...] = ()
+        for url in starts:
+            self.extend(url)
+
+    def extend(self, url: str) -> None:
+        """This is a start URL, too."""
+        host = host_of(url)
+        self._hosts.add(host)
+        self._domains.add(host.removeprefix("www."))
+        prefix = directory_of(url).partition(":")[2]
+        if prefix not in self._prefixes:
+            self._prefixes += (prefix,)
+
+    def covers(self, url: str, host: str) -> bool:
+        """Whether a URL is part of the site itself."""
+        if self._order.scope is CrawlScope.DOMAIN:
+            parts = host.split(".")
+            return any(".".join(parts[start:]) in self._domains for start in range(len(parts)))
+        if self._order.scope is CrawlScope.PREFIX:
+            return url.partition(":")[2].startswith(self._prefixes)
+        return host in self._hosts
+
+    def accepts(
+        self,
+        url: str,
+        host: str,
+        kind: LinkKind,
+        *,
+        parent: ClaimedUrl,
+        parent_host: str,
+        root: Root,
+        offsite: bool,
+    ) -> bool:
+        """Whether a URL that was found in `parent` is fetched."""
+        order = self._order
+        is_inline = kind is LinkKind.REQUISITE or (kind is LinkKind.REDIRECT and parent.inline > 0)
+        if is_inline:
+            inline = parent.inline + (kind is LinkKind.REQUISITE)
+            return (
+                order.page_requisites
+                and inline <= MAX_INLINE
+                and parent.depth <= order.depth + INLINE_BEYOND_DEPTH
+            )
+        if kind is not LinkKind.REDIRECT and (order.depth == 0 or parent.depth >= order.depth):
+            return False
+        # wpull tries the parent filter on the start URL's own host only; other hosts pass it.
+        if self._keeps_below and host == root.host and not self._is_below(url, root):
+            return False
+        if kind is LinkKind.REDIRECT:
+            return True
+        return self.covers(url, host) or (offsite and self.covers(parent.url, parent_host))
+
+    def _is_below(self, url: str, root: Root) -> bool:
+        return url.partition(":")[2].startswith(root.directory.partition(":")[2])

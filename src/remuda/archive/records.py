@@ -1,0 +1,113 @@
+"""What is asked for, and what is written down of each run of a job."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta, Struct
+
+from remuda.archive.model import (
+    INFINITE,
+    Ident,
+    JobSettings,
+    JobState,
+    OrderOptions,
+    Pattern,
+    RunId,
+    ShortText,
+    queue_of,
+    run_id,
+)
+from remuda.fleet.origin import DEFAULT_ACCOUNT
+from remuda.keyspace.key import ListName
+
+StartUrl = Annotated[str, Meta(max_length=8192)]
+
+
+class JobRequest(Struct, kw_only=True, rename="camel"):
+    """A job to start. `urls` are start URLs beside `url`; with `urlFile`, `url` is that of a text file with a
+    start URL on each line. `depth` is `inf`, `shallow` or a number of links; `pipeline` is a part of the
+    nickname of the pipelines that may take it."""
+
+    url: StartUrl
+    urls: Annotated[list[StartUrl], Meta(max_length=10_000)] = []
+    url_file: bool = False
+    depth: str = INFINITE
+    note: ShortText = ""
+    settings: JobSettings = JobSettings()
+    options: OrderOptions = OrderOptions()
+    ignores: list[Pattern] = []
+    ignore_sets: list[str] = []
+    pipeline: str = ""
+    large: bool = False
+
+
+class Record(Struct, rename="camel", kw_only=True):
+    """The record of a run, see the key `remuda:run:{run}`."""
+
+    ident: str
+    number: int
+    account: str = DEFAULT_ACCOUNT
+    token: str = ""
+    address: str = ""
+    url: str
+    urls: str = "[]"
+    depth: str = INFINITE
+    note: str = ""
+    order: str = "{}"
+    queue: str = ""
+    state: JobState = JobState.QUEUED
+    reason: str = ""
+    queued_at: float = 0.0
+    started_at: float | None = None
+    finished_at: float | None = None
+    pipeline: str = ""
+    host: str = ""
+    deaths: int = 0
+    shipped: int = 0
+    current: str = "[]"
+    counts: str = "{}"
+    settings: str = "{}"
+    files: str = "[]"
+    storage: str = ""
+
+    @property
+    def run(self) -> RunId:
+        return run_id(Ident(self.ident), self.number)
+
+    @property
+    def waits_in(self) -> ListName:
+        """Its queue. Other software does not write it down."""
+        return ListName(self.queue) if self.queue else queue_of(self.depth)
+
+    @property
+    def start_urls(self) -> list[str]:
+        """Where it begins; not the URLs in a file."""
+        return msgspec.json.decode(self.urls, type=list[str]) or [self.url]
+
+    @property
+    def options(self) -> OrderOptions:
+        return msgspec.json.decode(self.order, type=OrderOptions)
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A job that a pipeline has taken."""
+
+    ident: Ident
+    number: int
+
+    @property
+    def run(self) -> RunId:
+        return run_id(self.ident, self.number)
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a run has come."""
+
+    job: Mapping[str, str]
+    """Fields of the job's hash."""
+    record: Mapping[str, str]
+    """Fields of the run's record."""

@@ -1,0 +1,51 @@
+"""What is swept of the archive: pipelines that are gone, tags of empty queues, old announcements."""
+
+from collections import Counter
+from collections.abc import Mapping
+
+from remuda.archive.pipelines import Pipelines
+from remuda.base import clock
+from remuda.fleet.sweep import PER_RUN, Scan, Sweep
+from remuda.keyspace import archive
+from remuda.store import Store
+
+ANNOUNCEMENTS_KEPT = 30 * 86400.0
+"""Seconds, as in the original."""
+
+
+def archive_sweeps(store: Store) -> Mapping[str, Sweep]:
+    """All sweeps of this room that look at Redis only."""
+    scan = Scan(store)
+
+    async def sweep_pipelines() -> Counter[str]:
+        """Takes pipelines off the list that are gone."""
+        pipelines, gone = Pipelines(store), 0
+        for each in await pipelines.listed():
+            if not await pipelines.is_alive(each):
+                await pipelines.withdraw(each)
+                gone += 1
+        return Counter(pipelines_purged=gone)
+
+    async def sweep_tags() -> Counter[str]:
+        """Finds queues for certain pipelines that other software has filled, and forgets empty ones."""
+        prefix = store.prefix + archive.PENDING_TAG.template().replace("%s", "")
+        found = set()
+        async for names in scan.batches(limit=PER_RUN):
+            found |= {name.removeprefix(prefix) for name in names if name.startswith(prefix)}
+        tags = {tag for tag in found if archive.PENDING_TAG.regex.fullmatch(f"pending:{tag}")}
+        known = set(await store.smembers(archive.JOB_TAGS()))
+        empty = [tag for tag in known if not await store.llen(archive.PENDING_TAG(tag))]
+        if new := tags - known:
+            await store.sadd(archive.JOB_TAGS(), *new)
+        if empty:
+            await store.srem(archive.JOB_TAGS(), *empty)
+        return Counter(tags_found=len(new), tags_forgotten=len(empty))
+
+    async def sweep_announcements() -> Counter[str]:
+        """Forgets announcements of more than thirty days ago."""
+        limit = clock.now() - ANNOUNCEMENTS_KEPT
+        keys = archive.TWEETS_DONE(), archive.TWEETS_QUEUE()
+        forgotten = [await store.zremrange_by_score(key, "-inf", limit) for key in keys]
+        return Counter(announcements_forgotten=sum(forgotten))
+
+    return {"pipelines": sweep_pipelines, "job tags": sweep_tags, "announcements": sweep_announcements}
