@@ -1,28 +1,29 @@
 """WebDriver BiDi without HTTP: a WebSocket at `/session`, over which the client asks for its session.
 
-Until there is one (W3C WebDriver BiDi 5, "BiDi-only sessions"), somebody has to read what the client says:
+Until there is one (W3C WebDriver BiDi 5, "BiDi-only sessions"), the gateway has to read what the client says:
 `session.status`, then `session.new`. That is done here, behind a port of this process that the relay forwards
 to. The session comes from a manager like any other, and ends with its WebSocket. From then on the driver is
 spoken to, but for `session.end`: drivers end no session by it that was asked for over HTTP, as theirs was.
 """
 
 import asyncio
-import base64
-import hashlib
-import secrets
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any
 
 import msgspec
 
+from remuda.accounts.model import EVERYTHING
 from remuda.base.errors import RemudaError, UpstreamUnavailable
 from remuda.base.ids import SessionId
 from remuda.base.log import get_logger
-from remuda.fleet.relay import Address, Forward, Request, ask
-from remuda.fleet.relay.head import END, MAX_HEAD, read_head, read_response
+from remuda.fleet.http_client import accept_key, ask, dial_websocket
+from remuda.fleet.internal import NO_TLS, InternalTls
+from remuda.fleet.origin import Origin
+from remuda.fleet.relay import Address, Forward, Request
+from remuda.fleet.relay.head import END, MAX_HEAD, read_head
 from remuda.fleet.secret import HerdSecret
-from remuda.gateway.directory import Directory
+from remuda.gateway.directory import SessionDirectory
 from remuda.gateway.frames import (
     GOING_AWAY,
     NORMAL,
@@ -40,7 +41,7 @@ from remuda.gateway.frames import (
 
 log = get_logger(__name__)
 
-# From one message to the next, as long as there is no session.
+# From one message to the next, before there is a session.
 MESSAGE_TIMEOUT = 60.0
 # Capabilities may carry a browser profile.
 MAX_MESSAGE = 16 << 20
@@ -54,8 +55,6 @@ DELETE_TIMEOUT = 60.0
 # For the case that the WebSocket to the browser is never opened.
 IDLE_TIMEOUT = 30
 
-# RFC 6455 1.3.
-_GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 # The modules of W3C WebDriver BiDi and of the specifications that extend it.
 _MODULES = frozenset(
     (
@@ -97,8 +96,9 @@ class _Connection(asyncio.StreamReaderProtocol):
 class Bidi:
     """Serves `/session` for WebSockets, from `start` to `stop`."""
 
-    def __init__(self, directory: Directory, secret: HerdSecret) -> None:
+    def __init__(self, directory: SessionDirectory, secret: HerdSecret, tls: InternalTls = NO_TLS) -> None:
         self._directory = directory
+        self._tls = tls
         self._secret = secret
         self._server: asyncio.Server | None = None
         self.address = Address("127.0.0.1", 0)
@@ -119,16 +119,9 @@ class Bidi:
             task.cancel()
         await asyncio.gather(*self._talks, return_exceptions=True)
 
-    def route(self, request: Request) -> Forward:
+    def route(self, _request: Request, origin: Origin) -> Forward:
         """The way to the conversation."""
-        scheme = "https" if request.header("x-forwarded-proto") == "https" else "http"
-        host = request.header("x-forwarded-host") or request.header("host") or ""
-        headers = [
-            ("X-Forwarded-For", request.client),
-            ("X-Forwarded-Host", host),
-            ("X-Forwarded-Proto", scheme),
-        ]
-        return Forward(self.address, "/session", headers, credential=self._secret.line)
+        return Forward(self.address, "/session", origin.headers(), credential=self._secret.line)
 
     async def _serve(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, left: asyncio.Event
@@ -154,16 +147,15 @@ class Bidi:
         if not self._secret.admits(head.fields.credential) or not head.is_upgrade:
             writer.write(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
             return
-        key = head.fields.find(b"sec-websocket-key") or b""
-        accept = base64.b64encode(hashlib.sha1(key + _GUID, usedforsecurity=False).digest())
+        accept = accept_key(head.fields.find(b"sec-websocket-key") or b"")
         # No extension: what passes later is not looked at, so both sides must mean the same by a frame.
         writer.write(
             b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
             b"Sec-WebSocket-Accept: %b\r\n\r\n" % accept
         )
-        names = ("x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "user-agent")
-        origin = {name: head.fields.get(name) or "" for name in names}
-        talk = _Talk(self, reader, writer, left, origin)
+        origin = Origin.read(head.fields.get, address="")
+        headers = {**dict(origin.headers()), "User-Agent": head.fields.get("user-agent") or ""}
+        talk = _Talk(self, reader, writer, left, headers)
         try:
             await talk.run()
         except BadFrame as error:
@@ -176,7 +168,7 @@ class Bidi:
 
     # What a conversation needs of the herd
 
-    async def create(self, capabilities: Any, origin: dict[str, str]) -> dict[str, Any]:
+    async def create(self, capabilities: Any, headers: dict[str, str]) -> dict[str, Any]:
         """A new session as its client sees it; Failure if there is none."""
         found = self._directory.find_manager()
         manager = found if isinstance(found, Address) else await found
@@ -187,8 +179,9 @@ class Bidi:
                 "/session",
                 msgspec.json.encode({"capabilities": capabilities}),
                 credential=self._secret.line,
-                headers=origin,
+                headers=headers,
                 timeout=CREATE_TIMEOUT,
+                tls=self._tls.context_for(manager),
             )
         except UpstreamUnavailable:
             self._directory.forget(manager)
@@ -198,43 +191,38 @@ class Bidi:
             if status != 200:
                 raise Failure(value["error"], value["message"])
         except (msgspec.DecodeError, KeyError) as error:
-            raise UpstreamUnavailable("The manager's answer makes no sense.") from error
+            raise UpstreamUnavailable("The manager's answer is not valid.") from error
         return value
 
     async def dial(self, session: SessionId) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """The session's own WebSocket, open."""
-        node = self._directory.find_node(session)
+        node = self._directory.find_node(session, EVERYTHING)
         address = node if isinstance(node, Address) else await node
-        key = base64.b64encode(secrets.token_bytes(16)).decode()
-        head = (
-            f"GET /session/{session} HTTP/1.1\r\nHost: {address}\r\nConnection: Upgrade\r\n"
-            f"Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {key}\r\n"
+        return await dial_websocket(
+            address,
+            f"/session/{session}",
+            credential=self._secret.line,
+            timeout=HANDSHAKE_TIMEOUT,
+            tls=self._tls.context_for(address),
         )
-        try:
-            async with asyncio.timeout(HANDSHAKE_TIMEOUT):
-                reader, writer = await asyncio.open_connection(*address, limit=MAX_HEAD)
-                try:
-                    writer.write(head.encode() + self._secret.line + b"\r\n")
-                    response = read_response(await reader.readuntil(END))
-                    if response.status != 101:
-                        raise UpstreamUnavailable(f"The browser's BiDi answers {response.status}, not 101.")
-                except BaseException:
-                    writer.close()
-                    raise
-        except (OSError, asyncio.IncompleteReadError) as error:
-            reason = str(error) or "too late"
-            raise UpstreamUnavailable(
-                f"The browser of session {session} does not answer: {reason}"
-            ) from error
-        return reader, writer
 
     async def delete(self, session: SessionId) -> None:
         """Ends a session."""
         with suppress(RemudaError):
-            node = self._directory.find_node(session)
+            node = self._directory.find_node(session, EVERYTHING)
             address = node if isinstance(node, Address) else await node
             path = f"/session/{session}"
-            await ask(address, "DELETE", path, credential=self._secret.line, timeout=DELETE_TIMEOUT)
+            try:
+                await ask(
+                    address,
+                    "DELETE",
+                    path,
+                    credential=self._secret.line,
+                    timeout=DELETE_TIMEOUT,
+                    tls=self._tls.context_for(address),
+                )
+            except UpstreamUnavailable as error:
+                await self._directory.end_session(session, error.message)
 
 
 class _Talk:
@@ -246,13 +234,13 @@ class _Talk:
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
         left: asyncio.Event,
-        origin: dict[str, str],
+        headers: dict[str, str],
     ) -> None:
         self._bidi = bidi
         self._reader = reader
         self._writer = writer
         self._left = left
-        self._origin = origin
+        self._headers = headers
         # Held for each frame to the client: what is said here must not stand in the middle of another.
         self._speaking = asyncio.Lock()
         self._is_ending = False
@@ -268,7 +256,7 @@ class _Talk:
             if opcode is Opcode.PING:
                 self._writer.write(server_frame(Opcode.PONG, payload))
             elif opcode is Opcode.BINARY:
-                raise BadFrame(NOT_TEXT, "WebDriver BiDi is spoken in text.")
+                raise BadFrame(NOT_TEXT, "WebDriver BiDi uses text messages.")
             elif opcode is Opcode.TEXT and await self._answer(payload):
                 return
 
@@ -357,7 +345,7 @@ class _Talk:
     async def _open(
         self, params: dict[str, Any]
     ) -> tuple[dict[str, Any], asyncio.StreamReader, asyncio.StreamWriter]:
-        value = await self._bidi.create(_with_websocket(params.get("capabilities", {})), self._origin)
+        value = await self._bidi.create(_with_websocket(params.get("capabilities", {})), self._headers)
         session = SessionId(value["sessionId"])
         try:
             return value, *await self._bidi.dial(session)
@@ -386,7 +374,7 @@ def _read_command(text: bytes) -> tuple[int, str, dict[str, Any]]:
             0 <= number < 1 << 53 and not isinstance(number, bool)
         ):
             return number, method, params
-    raise Failure("invalid argument", "A command has an 'id', a 'method' and 'params', which are an object.")
+    raise Failure("invalid argument", "A command needs an 'id', a 'method' and an object 'params'.")
 
 
 def _ending(text: bytes) -> int | None:

@@ -14,19 +14,25 @@ even if this gateway is killed.
 An HTTP request says nothing of who sent it, so a browser can only be a client's by its name. Questions
 therefore start no browser: `/json/version` and `/json/list` make a name up and answer with it, and the
 WebSocket that is opened there starts the browser. Something that polls them costs nothing.
+
+Where tokens are needed, a name that a client chooses is one within its account: the session's own id is made
+of both. So the names that others have chosen, and the ids of their sessions, are as free as any.
 """
 
 import asyncio
 import re
 from typing import Any
 from urllib.parse import parse_qs
-from uuid import UUID
+from uuid import UUID, uuid5
 
 import msgspec
 
 from remuda import __version__
+from remuda.accounts.model import EVERYTHING
+from remuda.accounts.tickets import Tickets
 from remuda.base import clock
 from remuda.base.errors import (
+    AccountLimitReached,
     InvalidArgument,
     Lost,
     RemudaError,
@@ -39,9 +45,13 @@ from remuda.base.errors import (
 )
 from remuda.base.ids import UUID_PATTERN, SessionId, new_id
 from remuda.base.log import get_logger
-from remuda.fleet.relay import Address, Answer, Dial, Forward, Plan, Request, ask
+from remuda.fleet.http_client import ask
+from remuda.fleet.internal import NO_TLS, InternalTls
+from remuda.fleet.origin import Origin
+from remuda.fleet.relay import Address, Answer, Dial, Forward, Plan, Request
 from remuda.fleet.secret import HerdSecret
-from remuda.gateway.directory import BrowserDirectory
+from remuda.fleet.tasks import Tasks
+from remuda.gateway.directory import BrowserDirectory, Viewer
 from remuda.grid.options import read_keep
 
 log = get_logger(__name__)
@@ -52,7 +62,7 @@ CREATE_TIMEOUT = 24 * 3600.0
 HANDSHAKE_TIMEOUT = 15.0
 ASK_TIMEOUT = 15.0
 DELETE_TIMEOUT = 60.0
-# For the case that nobody ever opens the WebSocket.
+# For clients that never open the WebSocket.
 IDLE_TIMEOUT = 30
 # The description of the protocol changes with the browser's version only.
 PROTOCOL_KEPT = 3600.0
@@ -65,18 +75,28 @@ _target = re.compile(r"/json/(?:close|activate)/([0-9A-F]{32})").fullmatch
 class Cdp:
     """Serves what `routes` calls CDP."""
 
-    def __init__(self, directory: BrowserDirectory, secret: HerdSecret, *, keep: float = 0.0) -> None:
+    def __init__(
+        self,
+        directory: BrowserDirectory,
+        secret: HerdSecret,
+        tickets: Tickets,
+        *,
+        tls: InternalTls = NO_TLS,
+        keep: float = 0.0,
+    ) -> None:
         self.directory = directory
         self._secret = secret
+        self._tickets = tickets
+        self._tls = tls
         self._keep = keep
-        self._deletions: set[asyncio.Task[None]] = set()
+        self._deletions = Tasks()
         # Pages that `/json/new` opened for clients who named no browser.
         self._opened: dict[str, SessionId] = {}
         self._protocol = b""
         self._protocol_until = 0.0
         self._reading_protocol = asyncio.Lock()
 
-    async def route(self, request: Request) -> Plan:
+    async def route(self, request: Request, origin: Origin) -> Plan:
         """The way to a browser that is the client's, or what is said of it."""
         path, _, query = request.target.partition("?")
         match = _path(path.rstrip("/"))
@@ -85,57 +105,66 @@ class Cdp:
         named, room, rest = match.groups()
         session = SessionId(named or "")
         if room == "/json":
-            return await self._tell(request, session, f"{room}{rest or '/list'}")
+            return await self._tell(request, origin, session, f"{room}{rest or '/list'}")
         if room is None and rest:
             raise UnknownCommand(f"There is nothing at {path[:100]}.")
         if not request.is_upgrade:
-            raise UpgradeRequired(f"{path} is for connect_over_cdp: connect to ws://{_host(request)}{PATH}.")
-        return await self._open(request, session, f"{room or ''}{rest}", _read_keep(query))
+            raise UpgradeRequired(f"{path} is for connect_over_cdp: connect to {origin.websocket_url}{PATH}.")
+        return await self._open(request, origin, session, f"{room or ''}{rest}", _read_keep(query))
 
     # Browsers
 
-    async def _open(self, request: Request, named: SessionId, rest: str, keep: float | None) -> Plan:
+    async def _open(
+        self, request: Request, origin: Origin, named: SessionId, rest: str, keep: float | None
+    ) -> Plan:
         """The WebSocket of a session, which is created if there is none."""
         if not named and (keep or rest):
             raise InvalidArgument(
-                f"To come back to a browser, name it: ws://{_host(request)}{PATH}/<UUID>?keep=60s. "
-                "GET /json/version gives a new name."
+                f"To reconnect, give the session an id: {origin.websocket_url}{PATH}/<UUID>?keep=60s. "
+                "GET /json/version returns a new id."
             )
-        session = named or SessionId(new_id())
-        is_new = False
+        session, address = await self._resolve(named, origin) if named else (SessionId(new_id()), None)
+        is_new = address is None
+        if is_new:
+            if named and UUID(named).version != 4:
+                raise InvalidArgument(f"{named} is not a random UUID (version 4), so others could guess it.")
+            kept = self._keep if keep is None else keep
+            await self._create(request, origin, session, keep=kept if named else 0)
         try:
-            address = await self._find(session) if named else None
-        except SessionUnknown:
-            address = None
-        if address is None:
-            is_new = True
-            await self._create(request, session, keep=(self._keep if keep is None else keep) if named else 0)
-        try:
-            address = address or await self._find(session)
+            address = address or await self._find(session, origin)
         except BaseException:
             self.delete_soon(session)
             raise
         # The page that `/json/list` promised before there was a browser is its first.
-        if rest == f"/devtools/page/{_target_of(session)}":
+        if rest == f"/devtools/page/{_target_of(named or session)}":
             rest = "/devtools/page"
         path = f"/session/{session}/se/cdp{rest}"
         forward = Forward(address, path, host=str(address), credential=self._secret.line)
         call = _Call(self, session, is_new=is_new, is_named=bool(named))
         return Dial(forward, call, HANDSHAKE_TIMEOUT)
 
-    async def _find(self, session: SessionId) -> Address:
-        node = self.directory.find_node(session)
+    async def _find(self, session: SessionId, viewer: Viewer) -> Address:
+        node = self.directory.find_node(session, viewer)
         return node if isinstance(node, Address) else await node
 
-    async def _create(self, request: Request, session: SessionId, *, keep: float) -> None:
-        if UUID(session).version != 4:
-            raise InvalidArgument(f"{session} is not a random UUID (version 4), so others could guess it.")
+    async def _resolve(self, named: SessionId, origin: Origin) -> tuple[SessionId, Address | None]:
+        """The session that the client means, and its node; none if there is no such session yet."""
+        # By its own id first: the browser's own answers have that in their URLs.
+        meanings = [named, SessionId(str(uuid5(UUID(named), origin.account)))] if origin.token else [named]
+        for session in meanings:
+            try:
+                return session, await self._find(session, origin)
+            except SessionUnknown:
+                continue
+        return meanings[-1], None
+
+    async def _create(self, request: Request, origin: Origin, session: SessionId, *, keep: float) -> None:
         options = {"endsWithWebSocket": True, "idleTimeout": IDLE_TIMEOUT, "keep": keep}
         wanted = {
             "alwaysMatch": {"remuda:options": options},
             "firstMatch": [{"browserName": "chrome"}, {"browserName": "chrome-headless-shell"}],
         }
-        headers = {"X-Forwarded-For": request.client, "User-Agent": request.header("user-agent") or ""}
+        headers = {**dict(origin.headers()), "User-Agent": request.header("user-agent") or ""}
         found = self.directory.find_manager()
         manager = found if isinstance(found, Address) else await found
         try:
@@ -147,113 +176,134 @@ class Cdp:
                 credential=self._secret.line,
                 headers=headers,
                 timeout=CREATE_TIMEOUT,
+                tls=self._tls.context_for(manager),
             )
         except UpstreamUnavailable:
             self.directory.forget(manager)
             raise
-        if status != 200:
-            raise Unavailable(_message(body) or f"The manager answered {status}.")
+        if status == 200:
+            return
+        told = _read_error(body)
+        message = str(told.get("message") or "") or f"The manager answered {status}."
+        if status == AccountLimitReached.status:
+            raise AccountLimitReached(message, retry_after=float(told["data"]["retryAfter"]))
+        raise Unavailable(message)
 
     def delete_soon(self, session: SessionId) -> None:
         """Ends a session, apart from the request, which may be over."""
-        task = asyncio.create_task(self._delete(session), name=f"end session {session}")
-        self._deletions.add(task)
-        task.add_done_callback(self._deletions.discard)
+        self._deletions.spawn(self._delete(session), name=f"end session {session}")
 
     async def _delete(self, session: SessionId) -> None:
         try:
-            address, path = await self._find(session), f"/session/{session}"
-            await ask(address, "DELETE", path, credential=self._secret.line, timeout=DELETE_TIMEOUT)
+            address, path = await self._find(session, EVERYTHING), f"/session/{session}"
+            await ask(
+                address,
+                "DELETE",
+                path,
+                credential=self._secret.line,
+                timeout=DELETE_TIMEOUT,
+                tls=self._tls.context_for(address),
+            )
+        except UpstreamUnavailable as error:
+            await self.directory.end_session(session, error.message)
         except RemudaError as error:
             log.debug("session ended before", session=session, reason=error.message)
 
     # What is said of them
 
-    async def _tell(self, request: Request, named: SessionId, asked: str) -> Plan:
+    async def _tell(self, request: Request, origin: Origin, named: SessionId, asked: str) -> Plan:
         target = _target(asked)
         if not named and target is not None:
             # The page of a list that was made up here names its browser.
             named = self._opened.get(target[1]) or SessionId(str(UUID(target[1])))
         if not named and asked == "/json/new":
-            return await self._open_page(request)
-        try:
-            address = await self._find(named) if named else None
-        except SessionUnknown:
-            if target is not None:
-                raise Lost(f"No such target id: {target[1]}") from None
-            address = None
+            return await self._open_page(request, origin)
+        session, address = await self._resolve(named, origin) if named else (named, None)
         if address is None:
-            return await self._make_up(request, named or SessionId(new_id()), asked)
+            if target is not None:
+                raise Lost(f"No such target id: {target[1]}")
+            return await self._make_up(request, origin, named or SessionId(new_id()), asked)
         if target is not None and target[1] == _target_of(named):
-            pages = [each["id"] for each in await self._ask(named, "/json/list") if each["type"] == "page"]
+            pages = [each["id"] for each in await self._ask(session, "/json/list") if each["type"] == "page"]
             asked = f"{asked.rpartition('/')[0]}/{next(iter(pages), target[1])}"
         query = request.target.partition("?")[2]
-        way = f"/session/{named}/se/cdp{asked}" + (f"?{query}" if query else "")
-        headers = [("X-Forwarded-Host", _host(request))]
-        return Forward(address, way, headers, credential=self._secret.line)
+        way = f"/session/{session}/se/cdp{asked}" + (f"?{query}" if query else "")
+        return Forward(address, way, origin.headers(), credential=self._secret.line)
 
-    async def _open_page(self, request: Request) -> Answer:
+    async def _open_page(self, request: Request, origin: Origin) -> Answer:
         """A page in a new browser, which ends soon unless its WebSocket is opened."""
         if request.method != "PUT":
             raise UnknownMethod(f"/json/new takes PUT, not {request.method}.")
         session = SessionId(new_id())
-        await self._create(request, session, keep=self._keep)
+        await self._create(request, origin, session, keep=self._keep)
         query = request.target.partition("?")[2]
         way = f"/json/new?{query}" if query else "/json/new"
-        told = await self._ask(session, way, method="PUT", host=_host(request))
+        told = await self._ask(session, way, method="PUT", origin=origin)
         self._opened[str(told["id"])] = session
         if len(self._opened) > MAX_OPENED:
             self._opened.pop(next(iter(self._opened)))
         return Answer(200, msgspec.json.encode(told))
 
-    async def _ask(self, session: SessionId, way: str, *, method: str = "GET", host: str = "") -> Any:
+    async def _ask(
+        self, session: SessionId, way: str, *, method: str = "GET", origin: Origin | None = None
+    ) -> Any:
         path = f"/session/{session}/se/cdp{way}"
+        address = await self._find(session, EVERYTHING)
         status, body = await ask(
-            await self._find(session),
+            address,
             method,
             path,
             credential=self._secret.line,
-            headers={"X-Forwarded-Host": host},
+            headers={} if origin is None else dict(origin.headers()),
             timeout=ASK_TIMEOUT,
+            tls=self._tls.context_for(address),
         )
         if status != 200:
             raise UpstreamUnavailable(f"The browser of session {session} answered {status} to {way[:100]}")
         return msgspec.json.decode(body)
 
-    async def _read_protocol(self, request: Request) -> bytes:
+    async def _read_protocol(self, request: Request, origin: Origin) -> bytes:
         """The description of the protocol, from a browser that runs or one that is started for this: at most
         one an hour, however many ask."""
         async with self._reading_protocol:
             if not self._protocol or clock.monotonic() > self._protocol_until:
-                session = await self.directory.find_chromium()
-                own = None if session else SessionId(new_id())
-                if own is not None:
-                    await self._create(request, own, keep=0)
-                try:
-                    told = await self._ask(session or own or SessionId(""), "/json/protocol")
-                finally:
-                    if own is not None:
+                told = await self._ask_any_browser("/json/protocol")
+                if told is None:
+                    own = SessionId(new_id())
+                    await self._create(request, origin, own, keep=0)
+                    try:
+                        told = await self._ask(own, "/json/protocol")
+                    finally:
                         self.delete_soon(own)
                 self._protocol = msgspec.json.encode(told)
                 self._protocol_until = clock.monotonic() + PROTOCOL_KEPT
             return self._protocol
 
-    async def _make_up(self, request: Request, session: SessionId, asked: str) -> Answer:
+    async def _ask_any_browser(self, way: str) -> Any:
+        """What a browser that runs answers; None when there is none, or it has just ended."""
+        session = await self.directory.find_chromium()
+        try:
+            return None if session is None else await self._ask(session, way)
+        except RemudaError as error:
+            log.debug("browser does not answer", session=session, reason=error.message)
+            return None
+
+    async def _make_up(self, request: Request, origin: Origin, session: SessionId, asked: str) -> Answer:
         """What Chromium would say of a browser that is started when its WebSocket is opened."""
-        scheme = "wss" if request.header("x-forwarded-proto") == "https" else "ws"
         query = request.target.partition("?")[2]
         keep = _read_keep(query)
-        url = f"{scheme}://{_host(request)}{PATH}/{session}"
+        url = f"{origin.websocket_url}{PATH}/{session}"
         end = "" if keep is None else f"?keep={keep:g}"
         if asked == "/json/protocol":
-            return Answer(200, await self._read_protocol(request))
+            return Answer(200, await self._read_protocol(request, origin))
         if asked == "/json/version":
             found: Any = {
                 "Browser": f"Remuda/{__version__}",
                 "Protocol-Version": "1.3",
-                "webSocketDebuggerUrl": url + end,
+                "webSocketDebuggerUrl": self._tickets.add_to(url + end, session, origin),
             }
         elif asked == "/json/list":
+            page = f"{url}/devtools/page/{_target_of(session)}{end}"
             found = [
                 {
                     "description": "",
@@ -261,7 +311,7 @@ class Cdp:
                     "title": "about:blank",
                     "type": "page",
                     "url": "about:blank",
-                    "webSocketDebuggerUrl": f"{url}/devtools/page/{_target_of(session)}{end}",
+                    "webSocketDebuggerUrl": self._tickets.add_to(page, session, origin),
                 }
             ]
         else:
@@ -283,12 +333,12 @@ class _Call:
         # A page that the browser does not have.
         return status == Lost.status
 
-    def taken(self) -> None:
+    def taken(self, _status: int) -> None:
         self._is_taken = True
 
     async def refused(self, reason: str) -> Dial | Answer:
         # One that has ended says so, with when and why.
-        await self._cdp.directory.look_again(self._session)
+        await self._cdp.directory.look_again(self._session, EVERYTHING)
         raise UpstreamUnavailable(f"The browser of session {self._session} does not answer: {reason}")
 
     def ended(self) -> None:
@@ -308,13 +358,8 @@ def _read_keep(query: str) -> float | None:
     return read_keep(given[-1], "'keep' in the URL") if given else None
 
 
-def _host(request: Request) -> str:
-    return request.header("x-forwarded-host") or request.header("host") or ""
-
-
-def _message(body: bytes) -> str:
+def _read_error(body: bytes) -> dict[str, Any]:
     try:
-        told = msgspec.json.decode(body, type=dict[str, dict[str, Any]])["value"]
+        return msgspec.json.decode(body, type=dict[str, dict[str, Any]])["value"]
     except (msgspec.DecodeError, KeyError) as error:
-        raise UpstreamUnavailable("The manager's answer makes no sense.") from error
-    return str(told.get("message") or "")
+        raise UpstreamUnavailable("The manager's answer is not valid.") from error

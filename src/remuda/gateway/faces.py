@@ -2,17 +2,31 @@
 
 import msgspec
 
-from remuda.base.errors import RemudaError, UnknownMethod
+from remuda.base.errors import Draining, RemudaError, SessionNotCreated, Unauthorized, UnknownMethod
 from remuda.fleet.relay import Answer, Request
-from remuda.gateway.routes import is_session_root, is_webdriver
+from remuda.gateway.destinations import is_session_root
+from remuda.grid.wire import is_webdriver
+
+BEARER = 'Bearer realm="remuda"'
 
 
 def render_error(request: Request | None, error: RemudaError) -> Answer:
     """The answer that tells the client of the error."""
+    if isinstance(error, Draining) and request and is_session_root(request.target.partition("?")[0]):
+        # What WebDriver's clients understand, and what their own retries are made for.
+        error = SessionNotCreated(error.message)
     is_for_webdriver = request is not None and is_webdriver(request.target)
     body = msgspec.json.encode(error.webdriver_face() if is_for_webdriver else error.api_face())
     headers = error.headers()
     # RFC 9110 15.5.6: a 405 says what is allowed.
     if isinstance(error, UnknownMethod) and request and is_session_root(request.target.partition("?")[0]):
         headers["Allow"] = "POST"
+    if isinstance(error, Unauthorized) and request is not None and _is_from_browser(request):
+        # Offered Basic, a browser would open a dialog of its own.
+        headers["WWW-Authenticate"] = BEARER
     return Answer(error.status, body, headers=tuple(headers.items()))
+
+
+def _is_from_browser(request: Request) -> bool:
+    is_page = "text/html" in (request.header("accept") or "")
+    return is_page or request.header("sec-fetch-mode") is not None

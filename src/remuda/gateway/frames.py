@@ -1,4 +1,4 @@
-"""WebSocket frames (RFC 6455 5), read one by one, so that those nobody has to understand pass as they are.
+"""WebSocket frames (RFC 6455 5), read one by one, so that frames which need not be understood pass unchanged.
 
 wsproto would give messages without their bytes: each would have to be put together, and cut up again.
 """
@@ -50,13 +50,13 @@ async def read_frame_head(reader: asyncio.StreamReader, *, is_masked: bool) -> F
     try:
         opcode = Opcode(first & 0x0F)
     except ValueError:
-        raise BadFrame(PROTOCOL_ERROR, f"There is no frame of the kind {first & 0x0F}.") from None
+        raise BadFrame(PROTOCOL_ERROR, f"There is no frame with the opcode {first & 0x0F}.") from None
     is_last, length = bool(first & 0x80), second & 0x7F
-    # No extension is agreed upon, so there are no reserved bits. A client masks, and a server does not.
+    # Without an extension, the reserved bits are 0. A client masks, and a server does not.
     if first & 0x70 or bool(second & 0x80) != is_masked:
-        raise BadFrame(PROTOCOL_ERROR, "A frame has bits that mean nothing here, or the wrong mask.")
+        raise BadFrame(PROTOCOL_ERROR, "A frame has reserved bits set, or the wrong mask.")
     if opcode >= Opcode.CLOSE and (length > 125 or not is_last):
-        raise BadFrame(PROTOCOL_ERROR, "A control frame is too long, or not whole.")
+        raise BadFrame(PROTOCOL_ERROR, "A control frame is too long or fragmented.")
     if length >= 126:
         more = await reader.readexactly(2 if length == 126 else 8)
         raw, length = raw + more, int.from_bytes(more, "big")
@@ -74,14 +74,17 @@ async def read_message(reader: asyncio.StreamReader, *, max_size: int) -> tuple[
     while True:
         head = await read_frame_head(reader, is_masked=True)
         if len(parts) + head.length > max_size:
-            raise BadFrame(TOO_BIG, f"A message may have {max_size} bytes here.")
+            raise BadFrame(TOO_BIG, f"A message is larger than {max_size} bytes.")
         payload = unmask(await reader.readexactly(head.length), head.mask)
         if head.opcode >= Opcode.CLOSE:
             if kind is None or head.opcode is Opcode.CLOSE:
                 return head.opcode, payload
             continue
         if (head.opcode is Opcode.MORE) == (kind is None):
-            raise BadFrame(PROTOCOL_ERROR, "A message begins before the last has ended, or goes on unbegun.")
+            raise BadFrame(
+                PROTOCOL_ERROR,
+                "A message starts before the last one has ended, or continues without a start.",
+            )
         kind = kind or head.opcode
         parts += payload
         if head.is_last:

@@ -8,7 +8,7 @@ from remuda.base.errors import Unavailable
 from remuda.base.ids import SessionId
 from remuda.base.log import get_logger
 from remuda.fleet.relay import Request
-from remuda.gateway.routes import session_of
+from remuda.gateway.destinations import session_of
 from remuda.grid.model import State
 from remuda.grid.sessions import Sessions
 

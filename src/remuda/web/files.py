@@ -3,12 +3,13 @@
 import hashlib
 import mimetypes
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from remuda.base.errors import UnknownCommand
+from remuda.base.errors import Unauthorized, UnknownCommand
 
 DIRECTORY = Path(__file__).parent / "static"
 
@@ -28,7 +29,7 @@ _TYPES = {".js": "text/javascript", ".html": "text/html", ".css": "text/css", ".
 
 
 @dataclass(frozen=True)
-class File:
+class StaticFile:
     """A file as it is sent."""
 
     body: bytes
@@ -41,7 +42,7 @@ class File:
         return Response(self.body, headers=self.headers)
 
 
-class Files:
+class StaticFiles:
     """Every file of a directory, by its path in it."""
 
     def __init__(self, directory: Path = DIRECTORY) -> None:
@@ -53,13 +54,36 @@ class Files:
 
     def answer(self, name: str, request: Request) -> Response:
         """The answer to a request for a file; UnknownCommand when there is none of this name."""
+        return self.find(name).answer(request)
+
+    def find(self, name: str) -> StaticFile:
+        """The file of this name; UnknownCommand when there is none."""
         file = self._files.get(name)
         if file is None:
             raise UnknownCommand(f"There is no file {name[:200]!r} here.")
-        return file.answer(request)
+        return file
 
 
-def _load(path: Path) -> File:
+@cache
+def dashboard_files() -> StaticFiles:
+    """The files of the dashboard, read once."""
+    return StaticFiles()
+
+
+def answer_login() -> Response:
+    """The answer to a person without a token: a page that asks for it."""
+    file = dashboard_files().find("login.html")
+    headers = {
+        **file.headers,
+        "Cache-Control": "no-store",
+        # Not Basic, as programs are told: a browser would ask for a name and a password before it shows this.
+        "WWW-Authenticate": 'Bearer realm="remuda"',
+    }
+    del headers["ETag"]
+    return Response(file.body, Unauthorized.status, headers)
+
+
+def _load(path: Path) -> StaticFile:
     body = path.read_bytes()
     media_type = _TYPES.get(path.suffix) or mimetypes.guess_type(path.name)[0] or "text/plain"
     headers = {
@@ -70,4 +94,4 @@ def _load(path: Path) -> File:
         "X-Content-Type-Options": "nosniff",
         "Referrer-Policy": "no-referrer",
     }
-    return File(body, headers)
+    return StaticFile(body, headers)

@@ -1,44 +1,19 @@
-"""Everything the dashboard shows, in one snapshot."""
+"""Everything the dashboard shows, in one snapshot: what each room shows of itself, and the roles that run."""
 
-from msgspec import Struct
-from msgspec.structs import replace
+from typing import Any
+
+from msgspec import Struct, defstruct
+from msgspec.structs import fields, replace
 
 from remuda import __version__
 from remuda.base import clock
 from remuda.fleet.role import running_roles
-from remuda.grid.model import State
-from remuda.grid.view import Browser, OrchestratorView, SessionsView, SessionView, orchestrators
-from remuda.keyspace.playwright import ACTIVE_CONNECTIONS
-from remuda.playwright.view import WaitingView, WorkerView, read_waiting, read_workers
+from remuda.fleet.room import Surroundings
 from remuda.store import Store
-
-MAX_WORKERS = 200
-"""Playwright workers of each browser that are shown; the API lists them all."""
-
-
-class SlotCount(Struct):
-    """Slots of the orchestrators that are alive."""
-
-    used: int
-    total: int
-
-
-class QueuedSession(Struct, rename="camel"):
-    """A session in the queue: its position among those who want the same, and for how many seconds.
-
-    It has no position any more once it has a slot and waits for its node to be scheduled.
-    """
-
-    id: str
-    name: str
-    requested: list[Browser]
-    position: int | None
-    queued_at: str | None
-    waited: float
 
 
 class RoleView(Struct, rename="camel"):
-    """A role that runs, and where to reach it; no address when it does not listen."""
+    """A running role and its address, empty if it does not listen, with what it speaks there."""
 
     id: str
     name: str
@@ -47,55 +22,41 @@ class RoleView(Struct, rename="camel"):
     version: str
     started_at: str
     address: str
+    scheme: str
 
 
-class PlaywrightView(Struct):
-    """Playwright workers, the connections that they serve, and the clients that wait for one."""
+class Overview:
+    """Reads the snapshot. Its type, `kind`, has the fields of all rooms side by side."""
 
-    connections: int
-    workers: list[WorkerView]
-    queue: list[WaitingView]
+    def __init__(self, on: Surroundings) -> None:
+        self._store = on.store
+        self._parts = [room.overview(on) for room in on.rooms if room.overview is not None]
+        self.kind = defstruct(
+            "Overview",
+            [
+                ("at", str),
+                ("version", str),
+                *((field.name, field.type) for part in self._parts for field in fields(part.kind)),
+                ("roles", list[RoleView]),
+            ],
+            namespace={"__doc__": "The herd at one moment."},
+        )
 
+    async def read(self, limited_to: str | None) -> Struct:
+        """The herd as it is now, as an account sees it; None: as an operator does."""
+        shown: dict[str, Any] = {}
+        for part in self._parts:
+            shown |= _values(await part.read(limited_to))
+        roles = await read_roles(self._store) if limited_to is None else []
+        return self.kind(at=clock.rfc3339(), version=__version__, **shown, roles=roles)
 
-class Overview(Struct):
-    """The herd at one moment. `counts` are sessions by state, also those too many to be shown."""
-
-    at: str
-    version: str
-    slots: SlotCount
-    counts: dict[str, int]
-    sessions: list[SessionView]
-    queue: list[QueuedSession]
-    orchestrators: list[OrchestratorView]
-    playwright: PlaywrightView
-    roles: list[RoleView]
-
-
-async def read_overview(store: Store, view: SessionsView) -> Overview:
-    """The herd as it is now."""
-    active = await view.active()
-    found = await orchestrators(store)
-    alive = [each for each in found if each.alive]
-    return Overview(
-        at=clock.rfc3339(),
-        version=__version__,
-        slots=SlotCount(used=sum(each.held for each in alive), total=sum(len(each.slots) for each in alive)),
-        counts=active.counts,
-        sessions=active.sessions,
-        queue=[_queued(each) for each in active.sessions if each.state is State.QUEUED],
-        orchestrators=found,
-        playwright=await read_playwright(store),
-        roles=await read_roles(store),
-    )
-
-
-async def read_playwright(store: Store) -> PlaywrightView:
-    """What there is of Playwright now."""
-    workers = await read_workers(store, limit=MAX_WORKERS)
-    active = await store.send("HVALS", ACTIVE_CONNECTIONS())
-    return PlaywrightView(
-        connections=sum(int(count) for count in active), workers=workers, queue=await read_waiting(store)
-    )
+    def without_time(self, overview: Struct) -> Struct:
+        """The overview less what changes by itself: two of these differ only when something has happened."""
+        lasting: dict[str, Any] = {}
+        for part in self._parts:
+            shown = part.kind(**{field.name: getattr(overview, field.name) for field in fields(part.kind)})
+            lasting |= _values(part.without_time(shown))
+        return replace(overview, at="", **lasting)
 
 
 async def read_roles(store: Store) -> list[RoleView]:
@@ -109,27 +70,12 @@ async def read_roles(store: Store) -> list[RoleView]:
             version=record["version"],
             started_at=record["startedAt"],
             address=record["address"],
+            # Roles of the version before do not say.
+            scheme=record.get("scheme", "http"),
         )
         for record in await running_roles(store)
     ]
 
 
-def without_time(overview: Overview) -> Overview:
-    """The overview less what changes by itself: two of these differ only when something has happened."""
-    return replace(
-        overview,
-        at="",
-        sessions=[replace(each, age=0.0) for each in overview.sessions],
-        queue=[replace(each, waited=0.0) for each in overview.queue],
-        playwright=replace(
-            overview.playwright,
-            workers=[replace(each, beat_at=None) for each in overview.playwright.workers],
-            queue=[replace(each, waited=0.0) for each in overview.playwright.queue],
-        ),
-    )
-
-
-def _queued(session: SessionView) -> QueuedSession:
-    return QueuedSession(
-        session.id, session.name, session.requested, session.position, session.queued_at, session.age
-    )
+def _values(part: Struct) -> dict[str, Any]:
+    return {field.name: getattr(part, field.name) for field in fields(part)}

@@ -2,11 +2,12 @@
 
 import { ask } from "/static/live.js";
 import { html, useEffect, useRef, useState } from "/static/page.js";
-import { EndButton, State } from "/static/sessions.js";
+import { EndButton, seesAccounts, State } from "/static/sessions.js";
+import { Shareable } from "/static/share.js";
 import { Video } from "/static/video.js";
 import { browserOf, clockTime, duration, secondsSince } from "/static/words.js";
 
-export function Details({ id, overview, now, choose }) {
+export function Details({ id, overview, me, now, choose }) {
   const [session, problem] = useSession(id, overview);
   const panel = useRef(null);
   useEffect(() => {
@@ -31,7 +32,7 @@ export function Details({ id, overview, now, choose }) {
       </div>
       <code class="id">${id}</code>
       ${problem && html`<p class="notice">${problem}</p>`}
-      ${session && html`<${Body} session=${session} now=${now} />`}
+      ${session && html`<${Body} session=${session} isShared=${seesAccounts(overview, me)} now=${now} />`}
     </aside>
   `;
 }
@@ -49,7 +50,8 @@ function useSession(id, overview) {
   return [session, problem];
 }
 
-function Body({ session, now }) {
+function Body({ session, isShared, now }) {
+  const video = session.actualCapabilities?.["remuda:video"];
   const age = session.terminatedAt ? session.age : (secondsSince(session.queuedAt, now) ?? 0);
   return html`
     <dl>
@@ -59,12 +61,14 @@ function Body({ session, now }) {
       <dd>${browserOf(session)}</dd>
       <dt>Client</dt>
       <dd>${session.client.host || "–"} <span class="quiet">${session.client.userAgent}</span></dd>
+      ${isShared && html`<dt>Account</dt><dd>${session.account || "–"}</dd>`}
       ${session.build && html`<dt>Build</dt><dd>${session.build}</dd>`}
       ${labelsOf(session).map(([name, value]) => html`<dt key=${name}>${name}</dt><dd>${value}</dd>`)}
       ${session.slot && html`<dt>Slot</dt><dd><code>${session.slot}</code></dd>`}
     </dl>
     ${!session.terminatedAt && html`<${EndButton} id=${session.id} />`}
-    <${Video} url=${session.videoUrl} given=${session.actualCapabilities?.["remuda:video"]} />
+    <${Video} url=${session.videoUrl} given=${video} />
+    ${session.videoUrl && video?.file && html`<${Shareable} session=${session.id} file=${video.file} />`}
     <h3>Log</h3>
     <ol class="log">
       ${session.log.map((entry) => html`<${Entry} key=${entry.id} entry=${entry} first=${session.log[0]} />`)}

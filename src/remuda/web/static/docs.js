@@ -26,11 +26,12 @@ function Docs({ api }) {
 }
 
 function Route({ api, path, method, operation }) {
-  const answer = operation.responses["200"];
+  const socket = operation.responses["101"];
+  const answer = socket ?? operation.responses["200"];
   return html`
     <details class="card route">
       <summary>
-        <span class="method ${method}">${method.toUpperCase()}</span>
+        <span class="method ${method}">${socket ? "WEBSOCKET" : method.toUpperCase()}</span>
         <code>${path}</code>
         <span class="quiet">${operation.summary}</span>
       </summary>
@@ -44,7 +45,14 @@ function Route({ api, path, method, operation }) {
           )}
         </ul>
       `}
-      <h3>Answer</h3>
+      ${operation.requestBody &&
+      html`
+        <h3>Body</h3>
+        ${Object.values(operation.requestBody.content).map(
+          ({ schema }) => html`<${Fields} api=${api} schema=${schema} depth=${0} />`,
+        )}
+      `}
+      <h3>${socket ? "Messages" : "Answer"}</h3>
       ${Object.entries(answer.content).map(([type, { schema }]) =>
         schema
           ? html`

@@ -2,12 +2,12 @@
 
 import { ask } from "/static/live.js";
 import { html, useEffect, useState } from "/static/page.js";
-import { Name } from "/static/sessions.js";
+import { Name, seesAccounts } from "/static/sessions.js";
 import { browserOf, clockTime, duration } from "/static/words.js";
 
 const PAGE = "/api/sessions?state=terminated&limit=50";
 
-export function Ended({ overview, chosen, choose }) {
+export function Ended({ overview, me, chosen, choose }) {
   const [isOpen, setOpen] = useState(false);
   const [page, setPage] = useState({ sessions: [], cursor: null, problem: "" });
   const read = async (cursor) => {
@@ -27,14 +27,19 @@ export function Ended({ overview, chosen, choose }) {
       <summary><h2>Ended sessions</h2></summary>
       ${page.problem && html`<p class="quiet">${page.problem}</p>`}
       ${page.sessions.length
-        ? html`<${Table} sessions=${page.sessions} chosen=${chosen} choose=${choose} />`
+        ? html`<${Table}
+            sessions=${page.sessions}
+            isShared=${seesAccounts(overview, me)}
+            chosen=${chosen}
+            choose=${choose}
+          />`
         : html`<p class="quiet">None is remembered.</p>`}
       ${page.cursor && html`<button onClick=${() => read(page.cursor)}>Show more</button>`}
     </details>
   `;
 }
 
-function Table({ sessions, chosen, choose }) {
+function Table({ sessions, isShared, chosen, choose }) {
   return html`
     <table>
       <thead>
@@ -42,6 +47,7 @@ function Table({ sessions, chosen, choose }) {
           <th>Session</th>
           <th>Browser</th>
           <th>Client</th>
+          ${isShared && html`<th>Account</th>`}
           <th class="number">Lasted</th>
           <th class="number">Ended</th>
         </tr>
@@ -53,6 +59,7 @@ function Table({ sessions, chosen, choose }) {
               <td data-label="Session"><${Name} session=${each} choose=${choose} /></td>
               <td data-label="Browser">${browserOf(each)}</td>
               <td data-label="Client">${each.client.host || "–"}</td>
+              ${isShared && html`<td data-label="Account">${each.account || "–"}</td>`}
               <td data-label="Lasted" class="number">${duration(each.age)}</td>
               <td data-label="Ended" class="number">${clockTime(each.terminatedAt)}</td>
             </tr>

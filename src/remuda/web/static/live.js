@@ -1,10 +1,12 @@
 // The herd as the server tells it, event by event. EventSource reconnects by itself after a broken
-// connection, but neither after an HTTP error nor out of a silence; those are dealt with here.
+// connection, but neither after an HTTP error nor out of a silence; those are dealt with here. Nor does it say
+// which HTTP error it was: whether the login has ended has to be asked.
 
 import { useEffect, useState } from "/static/page.js";
 
 const SILENCE_MS = 15_000; // The server beats every 5 s.
 const RETRY_MS = 2_000;
+const UNAUTHORIZED = 401;
 
 /** Calls `tell` with changes to the state of the page, until the returned function is called. */
 export function follow(tell) {
@@ -32,26 +34,66 @@ export function follow(tell) {
     });
     source.addEventListener("problem", (event) => heard({ problem: JSON.parse(event.data) }));
     source.addEventListener("beat", () => heard({}));
-    source.onerror = () => {
-      tell({ connected: false });
+    source.onerror = async () => {
       retryIn(source.readyState === EventSource.CLOSED ? RETRY_MS : SILENCE_MS);
+      const refusal = await findRefusal();
+      if (isOver) return;
+      if (refusal) stop();
+      // Who may not see the herd any more keeps nothing of it.
+      tell(refusal ? { refusal, overview: null, problem: null } : { connected: false });
     };
     retryIn(SILENCE_MS);
   }
 
-  connect();
-  return () => {
-    isOver = true;
+  // A browser keeps a page that was left, to come back to it, and the page's stream stays open. It opens six
+  // connections to a host at most: after six visits nothing would be answered any more.
+  function rest() {
     clearTimeout(timer);
     source.close();
-  };
+  }
+
+  function stop() {
+    isOver = true;
+    rest();
+    removeEventListener("pagehide", rest);
+    removeEventListener("pageshow", comeBack);
+  }
+
+  function comeBack(event) {
+    if (event.persisted) connect();
+  }
+
+  addEventListener("pagehide", rest);
+  addEventListener("pageshow", comeBack);
+  connect();
+  return stop;
 }
 
-/** The state of the page: connected, overview, problem, skew. */
+/** Why the server does not show the herd to this person: "login", "scope", or null if it would. */
+async function findRefusal() {
+  try {
+    return canSeeHerd(await ask("/api/whoami")) ? null : "scope";
+  } catch (error) {
+    return error.status === UNAUTHORIZED ? "login" : null;
+  }
+}
+
+const canSeeHerd = ({ scopes }) => scopes.includes("use") || scopes.includes("admin");
+
+/** The state of the page: connected, refusal, overview, problem, skew. */
 export function useLive() {
-  const [state, setState] = useState({ connected: null, overview: null, problem: null, skew: 0 });
+  const [state, setState] = useState({ connected: null, refusal: null, overview: null, problem: null, skew: 0 });
   useEffect(() => follow((change) => setState((old) => ({ ...old, ...change }))), []);
   return state;
+}
+
+/** Whose page this is: account, token, scopes, and whether a login is needed at all; null until it is known. */
+export function useMe(connected) {
+  const [me, setMe] = useState(null);
+  useEffect(() => {
+    if (!me && connected !== false) ask("/api/whoami").then(setMe, () => null);
+  }, [connected]);
+  return me;
 }
 
 /** The server's time in milliseconds, once a second. */
@@ -68,6 +110,12 @@ export function useNow(skew) {
 export async function ask(path, options) {
   const response = await fetch(path, options);
   const body = await response.json().catch(() => null);
-  if (!response.ok) throw new Error(body?.error?.message ?? `The server answered ${response.status}.`);
-  return body;
+  if (response.ok) return body;
+  const error = new Error(body?.error?.message ?? `The server answered ${response.status}.`);
+  throw Object.assign(error, { status: response.status });
+}
+
+/** The same with a body. JSON, since that is what no form of another site's page can send. */
+export function send(method, path, body) {
+  return ask(path, { method, headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) });
 }

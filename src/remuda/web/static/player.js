@@ -10,7 +10,7 @@ export async function follow(element, url, { signal, onState }) {
   const main = new URL(url, location.href);
   const about = await fetchText(main, signal);
   const type = `video/mp4; codecs="${/CODECS="([^"]+)"/.exec(about)?.[1]}"`;
-  if (!window.MediaSource?.isTypeSupported(type)) throw new Error("This browser plays no H.264; download it instead.");
+  if (!window.MediaSource?.isTypeSupported(type)) throw new Error("This browser cannot play H.264; download the video instead.");
   const stream = new URL(about.trim().split("\n").pop(), main);
   const source = new MediaSource();
   element.src = URL.createObjectURL(source);

@@ -5,12 +5,14 @@ import { count, duration, secondsSince, shortId } from "/static/words.js";
 
 export function Playwright({ playwright, now }) {
   const { connections, workers, queue } = playwright;
-  if (!workers.length && !queue.length) return null;
+  if (!connections && !workers.length && !queue.length) return null;
+  // Whom the workers are not shown has at least its own connections.
+  const place = workers.length ? ` at ${count(workers.length, "worker")}` : "";
   return html`
     <section class="card" id="playwright">
       <h2>Playwright</h2>
       <p class="quiet">
-        ${count(connections, "connection")} at ${count(workers.length, "worker")}; ${waiting(queue, now)}
+        ${count(connections, "connection")}${place}; ${waiting(queue, now)}
       </p>
       ${workers.length > 0 && html`<${Workers} workers=${workers} now=${now} />`}
       ${queue.length > 0 && html`<${Queue} queue=${queue} now=${now} />`}
@@ -19,7 +21,7 @@ export function Playwright({ playwright, now }) {
 }
 
 function waiting(queue, now) {
-  if (!queue.length) return "nobody waits";
+  if (!queue.length) return "none waiting";
   const longest = Math.max(...queue.map((each) => secondsSince(each.since, now) ?? 0));
   return `${count(queue.length, "client")} ${queue.length === 1 ? "waits" : "wait"}, the first for ${duration(longest)}`;
 }

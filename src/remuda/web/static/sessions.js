@@ -1,10 +1,12 @@
 // The sessions that run, and what to do when there are none yet.
 
+import { CopyButton } from "/static/copy.js";
 import { ask } from "/static/live.js";
 import { html, useEffect, useState } from "/static/page.js";
 import { agent, ago, browserOf, duration, secondsSince, shortId } from "/static/words.js";
 
-export function Sessions({ overview, now, chosen, choose }) {
+export function Sessions({ overview, me, now, chosen, choose }) {
+  const shown = { now, chosen, choose, isShared: seesAccounts(overview, me) };
   const total = Object.values(overview.counts).reduce((sum, each) => sum + each, 0);
   const hidden = total - overview.sessions.length;
   const [waiting, running] = [true, false].map((isWaiting) =>
@@ -13,21 +15,27 @@ export function Sessions({ overview, now, chosen, choose }) {
   return html`
     <section class="card" id="sessions">
       <h2>Sessions</h2>
-      ${running.length > 0 && html`<${Table} sessions=${running} ...${{ now, chosen, choose }} />`}
-      ${!running.length && (waiting.length ? html`<p class="quiet">None runs yet.</p>` : html`<${Welcome} />`)}
+      ${running.length > 0 && html`<${Table} sessions=${running} ...${shown} />`}
+      ${!running.length &&
+      (waiting.length ? html`<p class="quiet">None runs yet.</p>` : html`<${Welcome} me=${me} />`)}
       ${hidden > 0 && html`<p class="quiet">and ${hidden} more; the API lists them all</p>`}
     </section>
     ${waiting.length > 0 &&
     html`
       <section class="card" id="queue">
         <h2>Queue</h2>
-        <${Table} sessions=${waiting} ...${{ now, chosen, choose }} />
+        <${Table} sessions=${waiting} ...${shown} />
       </section>
     `}
   `;
 }
 
-function Table({ sessions, now, chosen, choose }) {
+/** Whether sessions of several accounts may be on the page. */
+export function seesAccounts(overview, me) {
+  return overview.account === null && Boolean(me?.auth);
+}
+
+function Table({ sessions, ...shown }) {
   return html`
     <table class="sessions">
       <thead>
@@ -36,21 +44,20 @@ function Table({ sessions, now, chosen, choose }) {
           <th>Session</th>
           <th>Browser</th>
           <th>Client</th>
+          ${shown.isShared && html`<th class="account">Account</th>`}
           <th class="number">Age</th>
           <th class="number">Last seen</th>
           <th><span class="hidden">End</span></th>
         </tr>
       </thead>
       <tbody>
-        ${sessions.map(
-          (each) => html`<${Row} key=${each.id} session=${each} ...${{ now, chosen, choose }} />`,
-        )}
+        ${sessions.map((each) => html`<${Row} key=${each.id} session=${each} ...${shown} />`)}
       </tbody>
     </table>
   `;
 }
 
-function Row({ session, now, chosen, choose }) {
+function Row({ session, now, chosen, choose, isShared }) {
   const { client } = session;
   return html`
     <tr class=${session.id === chosen ? "chosen" : ""} onClick=${() => choose(session.id)}>
@@ -60,6 +67,7 @@ function Row({ session, now, chosen, choose }) {
       <td data-label="Client" title=${client.userAgent}>
         ${client.host || "–"} <span class="quiet">${agent(client.userAgent)}</span>
       </td>
+      ${isShared && html`<td data-label="Account">${session.account || "–"}</td>`}
       <td data-label="Age" class="number">${duration(secondsSince(session.queuedAt, now) ?? 0)}</td>
       <td data-label="Last seen" class="number">${ago(client.lastSeen, now)}</td>
       <td class="action"><${EndButton} id=${session.id} /></td>
@@ -67,7 +75,7 @@ function Row({ session, now, chosen, choose }) {
   `;
 }
 
-/** A session's state; of one that waits also its position among those who want the same. */
+/** A session's state; of one that waits also its position among those that the same slots can serve. */
 export function State({ state, position }) {
   return html`<span class="state ${state}">${state}${position ? ` #${position}` : ""}</span>`;
 }
@@ -114,12 +122,15 @@ export function EndButton({ id }) {
   `;
 }
 
-function Welcome() {
+function Welcome({ me }) {
+  // A token goes where every client can put it. Only its place is shown: the page does not know the token.
+  const user = me?.auth ? `${encodeURIComponent(me.token)}:TOKEN@` : "";
+  const address = `${location.protocol}//${user}${location.host}`;
   const snippet = `from selenium import webdriver
 
 options = webdriver.ChromeOptions()
 options.set_capability("se:name", "my first session")
-with webdriver.Remote("${location.origin}", options=options) as driver:
+with webdriver.Remote("${address}", options=options) as driver:
     driver.get("https://example.com")
     print(driver.title)`;
   return html`
@@ -134,22 +145,4 @@ with webdriver.Remote("${location.origin}", options=options) as driver:
       </div>
     </div>
   `;
-}
-
-function CopyButton({ text }) {
-  const [isCopied, setCopied] = useState(false);
-  const copy = async (event) => {
-    // The clipboard is only there on localhost and over TLS; elsewhere the text is at least marked.
-    if (navigator.clipboard) {
-      await navigator.clipboard.writeText(text);
-      setCopied(true);
-    } else {
-      getSelection().selectAllChildren(event.target.parentElement.querySelector("code"));
-    }
-  };
-  useEffect(() => {
-    const timer = setTimeout(() => setCopied(false), 2000);
-    return () => clearTimeout(timer);
-  }, [isCopied]);
-  return html`<button onClick=${copy}>${isCopied ? "Copied" : "Copy"}</button>`;
 }

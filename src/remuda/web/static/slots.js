@@ -7,7 +7,7 @@ const MEANING = {
   free: "free",
   starting: "its browser is starting",
   busy: "in use",
-  ending: "on its way back",
+  ending: "being returned",
 };
 
 export function Slots({ overview, chosen, choose }) {

@@ -56,12 +56,34 @@ export function agent(userAgent) {
   return match ? match.slice(1).filter(Boolean).join(" ") : userAgent.slice(0, 40);
 }
 
+/** What an account uses of what it may: "3 of 10 sessions in use, 1 of them waits; 60 starts a minute". */
+export function usage({ inUse, held, limits }) {
+  const used = limits.sessions === null ? `${count(inUse, "session")} in use` : `${inUse} of ${limits.sessions} sessions in use`;
+  const waiting = inUse - held;
+  const parts = [waiting > 0 ? `${used}, ${waiting} of them ${waiting === 1 ? "waits" : "wait"}` : used];
+  if (limits.rate !== null) parts.push(`${count(limits.rate, "start")} a minute`);
+  return parts.join("; ");
+}
+
 /** The beginning of an id: enough to tell it from the others on the page. */
 export function shortId(id) {
   return id.length > 12 ? id.slice(0, 8) : id;
 }
 
+/** A number of bytes as people say it: 1500 is "1.5 kB". */
+export function size(bytes) {
+  const [unit, length] = [["GB", 1e9], ["MB", 1e6], ["kB", 1e3]].find(([, each]) => bytes >= each) ?? ["B", 1];
+  return `${length === 1 ? bytes : (bytes / length).toFixed(1)} ${unit}`;
+}
+
 /** "1 slot", "2 slots". */
 export function count(number, noun) {
   return `${number} ${noun}${number === 1 ? "" : "s"}`;
+}
+
+/** A number of bytes: 1500 is "1.5 kB". */
+export function amount(bytes) {
+  const units = ["B", "kB", "MB", "GB", "TB"];
+  const power = Math.min(units.length - 1, Math.max(0, Math.floor(Math.log10(Math.max(1, bytes)) / 3)));
+  return `${(bytes / 1000 ** power).toFixed(power ? 1 : 0)} ${units[power]}`;
 }

@@ -18,32 +18,41 @@ FORM_TYPES = frozenset(("application/x-www-form-urlencoded", "multipart/form-dat
 _READING = frozenset(("GET", "HEAD", "OPTIONS"))
 
 
-class OriginRule:
+class PageRule:
     """Which pages may talk to the gateway: its own, and those of the configured origins.
 
     Its own are those that were loaded from where the request goes to. Bound to loopback, that must be an
-    address or localhost: any other name could be a stranger's. Bound to a public address, it may be any
-    name, and the scheme may be that of a proxy before it.
+    address or localhost: any other name could be a stranger's. Bound to a public address, or asked through a
+    trusted proxy, it may be any name, and the scheme may be that of a proxy before it.
     """
 
-    def __init__(self, allowed: Iterable[str] = (), *, is_bound_to_loopback: bool = True) -> None:
+    def __init__(
+        self, allowed: Iterable[str] = (), *, is_bound_to_loopback: bool = True, scheme: str = "http"
+    ) -> None:
         self._allowed = frozenset(origin.lower().rstrip("/") for origin in allowed)
         self._hosts = frozenset(urlsplit(origin).netloc for origin in self._allowed)
         self._is_bound_to_loopback = is_bound_to_loopback
+        self._scheme = scheme
 
-    def check(self, request: Request, *, is_page: bool = False) -> None:
+    def check(self, request: Request, *, is_page: bool = False, is_proxied: bool = False) -> None:
         """Raise Forbidden when the request comes from a page that may not send it.
 
-        A link elsewhere may lead to what `is_page`, since the page with the link sees nothing of it.
+        A link elsewhere may lead to what `is_page`, since the page with the link sees nothing of it. Which
+        host the client sees is told by a trusted proxy.
         """
         origin, host = request.header("origin"), (request.header("host") or "").lower()
+        if is_proxied:
+            told = (request.header("x-forwarded-host") or "").partition(",")[0].strip().lower()
+            host = told or host
+        is_on_loopback = self._is_bound_to_loopback and not is_proxied
         if origin is not None:
-            if not self._is_allowed(origin.lower(), host):
+            if not self._is_allowed(origin.lower(), host, is_on_loopback=is_on_loopback):
                 raise _forbidden(origin)
-        elif self._is_bound_to_loopback and host not in self._hosts and not _is_no_domain(host):
+        elif is_on_loopback and host not in self._hosts and not _is_no_domain(host):
             raise _forbidden(host)
         elif not self._is_asked_for(request, is_page=is_page):
-            raise _forbidden(request.header("referer") or "another web page")
+            told_page = _split(request.header("referer") or "")
+            raise _forbidden(f"{told_page[0]}://{told_page[1]}" if told_page else "another web page")
 
     def check_program(self, request: Request) -> None:
         """Raise Forbidden when any page but a configured one asks for what only programs need.
@@ -54,15 +63,15 @@ class OriginRule:
         if origin is not None and origin.lower() not in self._allowed:
             raise _forbidden(origin)
 
-    def _is_allowed(self, origin: str, host: str) -> bool:
+    def _is_allowed(self, origin: str, host: str, *, is_on_loopback: bool) -> bool:
         if origin in self._allowed:
             return True
         parts = _split(origin)
         if parts is None:
             return False
         scheme, netloc = parts[:2]
-        if self._is_bound_to_loopback:
-            return origin == f"http://{host}" and _is_no_domain(host)
+        if is_on_loopback:
+            return origin == f"{self._scheme}://{host}" and _is_no_domain(host)
         return netloc == host and scheme in ("http", "https")
 
     def _is_asked_for(self, request: Request, *, is_page: bool) -> bool:
@@ -106,7 +115,7 @@ def _is_no_domain(host: str) -> bool:
 
 
 def _split(url: str) -> tuple[str, str, str] | None:
-    """Scheme, host with port, and host of an origin; None for `null` and what is no origin."""
+    """Scheme, host with port, and host of an origin; None for `null` and anything but an origin."""
     try:
         parts = urlsplit(url)
         name = parts.hostname
