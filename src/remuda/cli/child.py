@@ -41,14 +41,17 @@ class Child:
         inherit: Sequence[int] = (),
         is_vital: bool = True,
         hands_over: bool = False,
+        rests: bool = False,
         on_death: Callable[[RoleId], None] | None = None,
     ) -> None:
         self.roles = list(roles)
         self.args = list(args)
         self.is_vital = is_vital
-        """Whether there is no herd without it. What is not vital may fail to start, and is tried again."""
+        """Whether the herd needs it. What is not vital may fail to start, and is tried again."""
         self.hands_over = hands_over
         """Whether one that leaves is replaced while it still waits for its clients."""
+        self.rests = rests
+        """Whether one that left by itself is not started again until `keep_running` is called again."""
         self.on_death = on_death
         """Told the id of the one role of a process that did not leave in good order, when it has ended."""
         self.ready = asyncio.Event()
@@ -73,7 +76,7 @@ class Child:
 
     async def keep_running(self) -> None:
         """Starts the process and starts it again whenever it ends; StartFailed if a vital one never got
-        ready."""
+        ready. Returns only if it rests."""
         pause = FIRST_PAUSE
         while True:
             began = clock.monotonic()
@@ -84,8 +87,10 @@ class Child:
                 continue
             if self.is_vital and not self.ready.is_set():
                 raise StartFailed
-            if status == 0 and self._is_ready:  # Nobody has asked it to: its time had come.
+            if status == 0 and self._is_ready:  # By itself, at the end of its lifetime.
                 log.info("process left", roles=str(self))
+                if self.rests:
+                    return
                 pause = FIRST_PAUSE
                 continue
             log.error("process died", roles=str(self), status=status)
@@ -146,7 +151,7 @@ class Child:
         self._tether.handed_over()
 
     def _keep_tethers(self) -> None:
-        """Keeps those that somebody holds. A worker leaves often, and the others would pile up."""
+        """Keeps those whose other end is open. Workers leave often, and the others would pile up."""
         tethers, self._old_tethers = [*self._old_tethers, self._tether], []
         for tether in tethers:
             if tether.is_held():
@@ -162,6 +167,11 @@ class Child:
         """Asks the process to leave, if it runs."""
         if self._process is not None and self._process.poll() is None:
             self._process.send_signal(signal.SIGTERM)
+
+    def ask_to_reload(self) -> None:
+        """Asks the process to read again what it can, if it runs and heeds that already."""
+        if self._process is not None and self._is_ready and self._process.poll() is None:
+            self._process.send_signal(signal.SIGHUP)
 
     async def stop(self, hurry: asyncio.Event) -> None:
         """Asks the process to leave and waits for it; kills it when there is hurry."""

@@ -7,14 +7,16 @@ from rich.table import Table
 from rich.text import Text
 
 from remuda.base.config import Config
-from remuda.ops.doctor import Check, State, examine
+from remuda.cli.rooms import ROOMS
+from remuda.fleet.room import Check, CheckState
+from remuda.ops.doctor import examine
 
-_LOOK = {State.OK: ("✓", "green"), State.WARN: ("!", "yellow"), State.FAIL: ("✗", "red")}
+_LOOK = {CheckState.OK: ("✓", "green"), CheckState.WARN: ("!", "yellow"), CheckState.FAIL: ("✗", "red")}
 
 
 def show_doctor(config: Config) -> int:
     """Prints every check; the exit status is 1 if a herd could not run here."""
-    checks = asyncio.run(examine(config))
+    checks = asyncio.run(examine(config, ROOMS))
     console = Console()
     table = Table.grid(padding=(0, 2))
     for _ in range(3):
@@ -22,7 +24,7 @@ def show_doctor(config: Config) -> int:
     for check in checks:
         table.add_row(*_row(check))
     console.print(table)
-    return 1 if any(check.state is State.FAIL for check in checks) else 0
+    return 1 if any(check.state is CheckState.FAIL for check in checks) else 0
 
 
 def _row(check: Check) -> tuple[Text, Text, Text]:

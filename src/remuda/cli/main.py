@@ -8,9 +8,37 @@ import typer
 
 from remuda import __version__
 from remuda.base.errors import RemudaError
+from remuda.cli.archiving import archive, jobs_app
+from remuda.cli.arguments import (
+    Advertise,
+    AllowPrivate,
+    Auth,
+    Browser,
+    ConfigFile,
+    Data,
+    Eager,
+    Host,
+    Insecure,
+    InternalTlsCa,
+    InternalTlsCert,
+    InternalTlsKey,
+    Isolation,
+    Listen,
+    Port,
+    Redis,
+    Slots,
+    TlsCert,
+    TlsKey,
+    TrustedProxy,
+    Verbose,
+    Warm,
+    Workers,
+    herd_command,
+    load,
+)
 
 if TYPE_CHECKING:
-    from remuda.base.config import Config
+    from remuda.cli.front_door import HerdAddress
 
 app = typer.Typer(
     name="remuda",
@@ -21,32 +49,18 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-Host = Annotated[str | None, typer.Option("--host", help="Address to listen on (default 127.0.0.1).")]
-Port = Annotated[
-    int | None, typer.Option("--port", help="Port to listen on (default 4444; 0 takes a free one).")
+tokens_app = typer.Typer(name="token", help="Make, show and revoke tokens.", no_args_is_help=True)
+accounts_app = typer.Typer(name="account", help="Show accounts and set their limits.", no_args_is_help=True)
+app.add_typer(jobs_app)
+app.add_typer(tokens_app)
+app.add_typer(accounts_app)
+metering_app = typer.Typer(name="metering", help="Check and correct what is metered.", no_args_is_help=True)
+app.add_typer(metering_app)
+
+Account = Annotated[str, typer.Option("--account", help="The account that the token belongs to.")]
+EndSessions = Annotated[
+    bool, typer.Option("--end-sessions", help="End its sessions and connections too; else they continue.")
 ]
-Data = Annotated[Path | None, typer.Option("--data", help="Directory for all state (default ./.remuda).")]
-Redis = Annotated[str | None, typer.Option("--redis", help="Redis to use instead of the embedded one.")]
-Slots = Annotated[int | None, typer.Option("--slots", help="Sessions at the same time (default: CPU cores).")]
-Warm = Annotated[int | None, typer.Option("--warm", help="Browsers kept waiting, started.")]
-Browser = Annotated[
-    str | None, typer.Option("--browser", help="Browser of a worker: chromium (default), firefox or webkit.")
-]
-Isolation = Annotated[
-    str | None,
-    typer.Option("--isolation", help="Playwright clients share a browser (shared) or have one each (own)."),
-]
-Workers = Annotated[
-    int | None, typer.Option("--workers", help="Playwright workers per browser, once wanted (default 1).")
-]
-Eager = Annotated[
-    str | None, typer.Option("--eager", help="Browsers whose workers start at once: chromium,firefox,webkit.")
-]
-Url = Annotated[str, typer.Option("--url", help="The herd's front door.")]
-HerdPort = Annotated[int | None, typer.Option("--port", help="Its port, on this machine (default 4444).")]
-Insecure = Annotated[bool | None, typer.Option("--insecure", help="Listen beyond loopback without a token.")]
-ConfigFile = Annotated[Path | None, typer.Option("--config", help="Config file (default ./remuda.toml).")]
-Verbose = Annotated[int, typer.Option("--verbose", "-v", count=True, help="Log more; twice for everything.")]
 
 
 @app.callback(invoke_without_command=True)
@@ -63,6 +77,8 @@ def up(
     ctx: typer.Context,
     host: Host = None,
     port: Port = None,
+    listen: Listen = None,
+    advertise: Advertise = None,
     data: Data = None,
     redis: Redis = None,
     slots: Slots = None,
@@ -70,14 +86,22 @@ def up(
     playwright_workers: Workers = None,
     playwright_eager: Eager = None,
     playwright_isolation: Isolation = None,
+    allow_private_addresses: AllowPrivate = None,
+    auth: Auth = None,
     insecure: Insecure = None,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
+    internal_tls_cert: InternalTlsCert = None,
+    internal_tls_key: InternalTlsKey = None,
+    internal_tls_ca: InternalTlsCa = None,
+    trusted_proxy: TrustedProxy = None,
     config: ConfigFile = None,
     verbose: Verbose = 0,
 ) -> None:
     """Run the whole herd on this machine."""
     from remuda.cli.up import run_herd
 
-    run_herd(_config(ctx))
+    run_herd(load(ctx))
 
 
 @app.command()
@@ -85,24 +109,36 @@ def run(
     ctx: typer.Context,
     roles: Annotated[
         list[str],
-        typer.Argument(help="gateway, manager, orchestrator, api, gc, storage; or worker."),
+        typer.Argument(
+            help="gateway, manager, orchestrator, api, gc, storage, metering, foreman; worker; pipeline."
+        ),
     ],
     host: Host = None,
     port: Port = None,
+    listen: Listen = None,
+    advertise: Advertise = None,
     data: Data = None,
     redis: Redis = None,
     slots: Slots = None,
     warm: Warm = None,
     browser: Browser = None,
     playwright_isolation: Isolation = None,
+    allow_private_addresses: AllowPrivate = None,
+    auth: Auth = None,
     insecure: Insecure = None,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
+    internal_tls_cert: InternalTlsCert = None,
+    internal_tls_key: InternalTlsKey = None,
+    internal_tls_ca: InternalTlsCa = None,
+    trusted_proxy: TrustedProxy = None,
     config: ConfigFile = None,
     verbose: Verbose = 0,
 ) -> None:
     """Run one role, or several in one process."""
     from remuda.cli.run import run_roles
 
-    run_roles(roles, _config(ctx))
+    run_roles(roles, load(ctx))
 
 
 @app.command()
@@ -114,35 +150,31 @@ def doctor(
     redis: Redis = None,
     config: ConfigFile = None,
 ) -> None:
-    """Look at this machine and say what a herd would miss."""
+    """Check whether a herd can run on this machine, and say what to fix."""
     from remuda.cli.doctor import show_doctor
 
-    raise typer.Exit(show_doctor(_config(ctx)))
+    raise typer.Exit(show_doctor(load(ctx)))
 
 
 @app.command()
+@herd_command
 def status(
-    ctx: typer.Context,
-    url: Url = "",
-    port: HerdPort = None,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Keep showing it.")] = False,
-    config: ConfigFile = None,
+    herd: "HerdAddress",
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Refresh until interrupted.")] = False,
 ) -> None:
     """Show slots, sessions and roles of a running herd."""
     from remuda.cli.status import show_status
 
-    raise typer.Exit(show_status(url or _front_door(ctx), watch=watch))
+    raise typer.Exit(show_status(herd, watch=watch))
 
 
 @app.command()
+@herd_command
 def sessions(
-    ctx: typer.Context,
+    herd: "HerdAddress",
     words: Annotated[
         list[str] | None, typer.Argument(metavar="[kill ID...]", help="Sessions to end.")
     ] = None,
-    url: Url = "",
-    port: HerdPort = None,
-    config: ConfigFile = None,
 ) -> None:
     """Show the sessions of a running herd, or end some of them."""
     from remuda.base.errors import InvalidArgument
@@ -150,34 +182,281 @@ def sessions(
 
     match words or []:
         case []:
-            show_sessions(url or _front_door(ctx))
+            show_sessions(herd)
         case ["kill", *doomed] if doomed:
-            kill_sessions(url or _front_door(ctx), doomed)
+            kill_sessions(herd, doomed)
         case _:
-            raise InvalidArgument("it is `remuda sessions` or `remuda sessions kill ID...`")
+            raise InvalidArgument("use `remuda sessions` or `remuda sessions kill ID...`")
 
 
 @app.command()
+@herd_command
+def settings(
+    herd: "HerdAddress",
+    changes: Annotated[
+        list[str] | None, typer.Argument(metavar="[NAME=SECONDS...]", help="Settings to change.")
+    ] = None,
+) -> None:
+    """Show the live settings of a running herd, or change some of them."""
+    from remuda.cli.settings import change_settings, show_settings
+
+    if changes:
+        change_settings(herd, changes)
+    else:
+        show_settings(herd)
+
+
+@app.command()
+@herd_command
 def drain(
-    ctx: typer.Context,
+    herd: "HerdAddress",
     orchestrators: Annotated[
-        list[str] | None, typer.Argument(help="Which; the only one need not be named.")
+        list[str] | None, typer.Argument(help="Ids of orchestrators; not needed if there is only one.")
     ] = None,
     undo: Annotated[bool, typer.Option("--undo", help="Put them back in service.")] = False,
-    wait: Annotated[bool, typer.Option("--wait", help="Until their last session has ended.")] = False,
-    url: Url = "",
-    port: HerdPort = None,
-    config: ConfigFile = None,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait until their last session has ended.")] = False,
 ) -> None:
-    """Give orchestrators no new sessions; those they have go on."""
+    """Stop giving orchestrators new sessions; running sessions continue."""
     from remuda.cli.drain import drain_orchestrators
 
-    drain_orchestrators(url or _front_door(ctx), orchestrators or [], undo=undo, wait=wait)
+    drain_orchestrators(herd, orchestrators or [], undo=undo, wait=wait)
+
+
+@tokens_app.command("create")
+@herd_command
+def create_token(
+    herd: "HerdAddress",
+    name: Annotated[str, typer.Argument(help="Name of the token, such as ci or ann@laptop.")],
+    account: Account,
+    scope: Annotated[
+        list[str] | None,
+        typer.Option("--scope", help="use (default), archive, usage or admin; can be repeated."),
+    ] = None,
+    expires: Annotated[
+        str | None, typer.Option("--expires", help="When it expires: 90d, 12h (default: never).")
+    ] = None,
+    access_key: Annotated[
+        bool,
+        typer.Option("--access-key", help="Also print an access key id and a secret, for AWS signatures."),
+    ] = False,
+) -> None:
+    """Make a token and print it; it is not shown again."""
+    from remuda.cli import tokens
+
+    tokens.create_token(
+        herd, name, account=account, scopes=scope or [], expires=expires, access_key=access_key
+    )
+
+
+@tokens_app.command("list")
+@herd_command
+def list_tokens(
+    herd: "HerdAddress",
+    account: Annotated[str | None, typer.Option("--account", help="Only those of this account.")] = None,
+) -> None:
+    """Show tokens: their names and what they are good for, not the tokens themselves."""
+    from remuda.cli import tokens
+
+    tokens.list_tokens(herd, account)
+
+
+@tokens_app.command("revoke")
+@herd_command
+def revoke_token(
+    herd: "HerdAddress",
+    name: Annotated[str, typer.Argument(help="Name of the token.")],
+    account: Account,
+    end_sessions: EndSessions = False,
+) -> None:
+    """Revoke a token: within a second it is refused everywhere."""
+    from remuda.cli import tokens
+
+    tokens.revoke_token(herd, name, account=account, end_sessions=end_sessions)
+
+
+@accounts_app.command("list")
+@herd_command
+def list_accounts(herd: "HerdAddress") -> None:
+    """Show accounts, their limits and what they use now."""
+    from remuda.cli import accounts
+
+    accounts.list_accounts(herd)
+
+
+@accounts_app.command("set")
+@herd_command
+def set_limits(
+    herd: "HerdAddress",
+    account: Annotated[str, typer.Argument(help="Name of the account; it is made if there is none.")],
+    sessions: Annotated[
+        str | None,
+        typer.Option("--sessions", help="Sessions and connections at a time, or `none` for any number."),
+    ] = None,
+    rate: Annotated[
+        str | None, typer.Option("--rate", help="How many it may start: 60/m, 1/s, or `none` for any number.")
+    ] = None,
+    quota: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--quota",
+            help="What it may use: grid.browserSeconds=36000/day, artifacts.storageUtilized=10GB, or `none`. "
+            "May be given several times.",
+        ),
+    ] = None,
+    soft_quota: Annotated[
+        list[str] | None, typer.Option("--soft-quota", help="The same, but only the webhook is told.")
+    ] = None,
+) -> None:
+    """Set limits and quotas of an account; those that are not named stay."""
+    from remuda.cli import accounts
+
+    accounts.set_limits(herd, account, sessions=sessions, rate=rate, hard=quota or (), soft=soft_quota or ())
+
+
+@accounts_app.command("delete")
+@herd_command
+def delete_account(
+    herd: "HerdAddress",
+    account: Annotated[str, typer.Argument(help="Name of the account.")],
+    end_sessions: EndSessions = False,
+) -> None:
+    """Delete an account and its tokens; one that has sessions only with --end-sessions."""
+    from remuda.cli import accounts
+
+    accounts.delete_account(herd, account, end_sessions=end_sessions)
+
+
+app.command()(archive)
+
+
+@app.command()
+@herd_command
+def audit(
+    herd: "HerdAddress",
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=10_000, help="Entries to show.")] = 50,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Show new entries too, until interrupted.")
+    ] = False,
+) -> None:
+    """Show who created, ended or changed what."""
+    from remuda.cli.audit import show_audit
+
+    show_audit(herd, limit=limit, follow=follow)
+
+
+@app.command()
+@herd_command
+def usage(
+    herd: "HerdAddress",
+    resources: Annotated[
+        list[str] | None,
+        typer.Argument(help="Accounts, or other resources of the level; all that may be seen if none."),
+    ] = None,
+    service: Annotated[
+        str, typer.Option("--service", help="grid, playwright, artifacts, s3; all if none is named.")
+    ] = "",
+    level: Annotated[
+        str, typer.Option("--level", help="accounts, buckets, users, service or location.")
+    ] = "accounts",
+    measure: Annotated[
+        str, typer.Option("--measure", help="Only these, such as browserSeconds,commands.")
+    ] = "",
+    since: Annotated[str, typer.Option("--since", help="How far back: 24h, 30d.")] = "24h",
+    step: Annotated[
+        str, typer.Option("--step", help="slot, hour, day or total; by default as fine as is readable.")
+    ] = "",
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV, one number a line.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Show what accounts used."""
+    from remuda.cli.usage import show_usage
+
+    show_usage(
+        herd,
+        resources=resources or (),
+        service=service,
+        level=level,
+        measure=measure,
+        since=since,
+        step=step,
+        form="json" if as_json else "csv" if as_csv else "table",
+    )
+
+
+@metering_app.command("check")
+@herd_command
+def check_metering(herd: "HerdAddress") -> None:
+    """Show counters that disagree with their states; exit status 1 if there are any."""
+    from remuda.cli import metering
+
+    raise typer.Exit(metering.check_counters(herd))
+
+
+@metering_app.command("reconcile")
+@herd_command
+def reconcile_metering(
+    herd: "HerdAddress",
+    place: Annotated[
+        str | None,
+        typer.Argument(help="One state: s3/buckets/NAME/storageUtilized (default: all that disagree)."),
+    ] = None,
+    value: Annotated[
+        int | None, typer.Option("--value", help="What it is in truth (default: what its counter says).")
+    ] = None,
+) -> None:
+    """Correct states that disagree with their counters, or set one; each correction is written down."""
+    from remuda.cli import metering
+
+    metering.reconcile(herd, place, value)
+
+
+@metering_app.command("corrections")
+@herd_command
+def show_corrections(herd: "HerdAddress") -> None:
+    """Show what was corrected."""
+    from remuda.cli import metering
+
+    metering.show_corrections(herd)
+
+
+@metering_app.command("poison")
+@herd_command
+def show_poison(
+    herd: "HerdAddress", drop: Annotated[bool, typer.Option("--drop", help="Drop them.")] = False
+) -> None:
+    """Show events that cannot be counted."""
+    from remuda.cli import metering
+
+    metering.show_poison(herd, drop=drop)
+
+
+@app.command()
+def backup(
+    ctx: typer.Context,
+    file: Annotated[Path, typer.Argument(help="File to write, such as remuda.tar.gz.")],
+    data: Data = None,
+    config: ConfigFile = None,
+) -> None:
+    """Write a data directory to a file, also while its herd runs."""
+    from remuda.cli.backup import make_backup
+
+    make_backup(load(ctx), file)
+
+
+@app.command()
+def restore(
+    file: Annotated[Path, typer.Argument(help="File that `remuda backup` has written.")],
+    data: Annotated[Path, typer.Option("--data", help="Directory to make of it.")],
+) -> None:
+    """Make a data directory of a backup."""
+    from remuda.cli.backup import restore_backup
+
+    restore_backup(file, data)
 
 
 @app.command()
 def keys(
-    pattern: Annotated[str | None, typer.Argument(help="A key's name, or a piece of its pattern.")] = None,
+    pattern: Annotated[str | None, typer.Argument(help="A key, or part of its pattern.")] = None,
     room: Annotated[str | None, typer.Option("--room", help="Only the keys of this room.")] = None,
 ) -> None:
     """Show every Redis key that Remuda uses, and what it means."""
@@ -185,24 +464,6 @@ def keys(
 
     for line in render_lines(room, pattern):
         print(line)
-
-
-def _front_door(ctx: typer.Context) -> str:
-    """Where the herd of this config listens."""
-    from remuda.base.hosts import host_port
-
-    loaded = _config(ctx)
-    return f"http://{host_port(loaded.host, loaded.port)}"
-
-
-def _config(ctx: typer.Context) -> "Config":
-    """The config of a command: its flags that are options, else environment, file and defaults."""
-    from remuda.base.config import Config, load_config
-
-    flags = {name: value for name, value in ctx.params.items() if name in Config.__dataclass_fields__}
-    if verbose := ctx.params.get("verbose"):
-        flags["log_level"] = "info" if verbose == 1 else "debug"
-    return load_config(flags, file=ctx.params["config"])
 
 
 def main() -> None:

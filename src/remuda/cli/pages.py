@@ -5,18 +5,19 @@ from collections.abc import Iterator
 from typing import Any, get_args, get_type_hints
 
 from remuda.base import errors
-from remuda.base.config import Config, env_names
+from remuda.base.config import env_names, options_of
 from remuda.base.errors import RemudaError
+from remuda.cli.rooms import SECTIONS
 
 _OPTIONS = """\
 # Options
 
 *Generated from its declarations by `make docs`: do not edit.*
 
-An option is taken from its flag, else from its environment variable, else from `remuda.toml` in the
-working directory (or the file given by `--config`), else it has its default. Further variables are names that
-other systems have given the same option; the first one that is set counts. What can be
-changed while the herd runs is no option but a setting, in Redis: see `timeouts` in [the keys](keys.md).
+An option's value comes from its flag, else from its environment variable, else from `remuda.toml` in the
+working directory (or the file given by `--config`), else it is the default. Further variables are names of
+the same option in other systems; the first one that is set is used. Settings that can be changed while the
+herd runs are in Redis: see `timeouts` in [the keys](keys.md).
 
 | in `remuda.toml` | environment | kind | default | meaning |
 |---|---|---|---|---|
@@ -35,8 +36,8 @@ _ERRORS = """\
 
 *Generated from its declarations by `make docs`: do not edit.*
 
-The family says what to do: *Refused*, change the request; *Unavailable*, try again later (the answer
-carries `Retry-After`); *Lost*, the thing is gone; *Broken*, a bug of Remuda's. On WebDriver paths the body
+The family tells what to do: *Refused*, change the request; *Unavailable*, try again later (the answer
+has a `Retry-After`); *Lost*, the object is gone; *Broken*, a bug in Remuda. On WebDriver paths the body
 is `{"value": {"error", "message", "stacktrace"}}`, elsewhere `{"error": {"code", "message"}}`.
 
 | error | HTTP status | WebDriver error | default message |
@@ -46,11 +47,11 @@ is `{"value": {"error", "message", "stacktrace"}}`, elsewhere `{"error": {"code"
 
 def render_options() -> str:
     """docs/reference/config.md."""
-    kinds = get_type_hints(Config)
     rows = [
-        f"| `{option.name}` | {_variables(option)} | {_kind(kinds[option.name])} "
+        f"| `{option.name}` | {_variables(option)} | {_kind(get_type_hints(section)[option.name])} "
         f"| {_default(option.default)} | {option.metadata['meaning']} |\n"
-        for option in dataclasses.fields(Config)
+        for section in SECTIONS
+        for option in options_of([section])
     ]
     return _OPTIONS + "".join(rows)
 

@@ -8,8 +8,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from remuda.base.clock import now, parse_rfc3339
-from remuda.cli.front_door import ask_herd
+from remuda.cli.front_door import HerdAddress, ask_herd
+from remuda.cli.tables import since, span, table
 
 REFRESH_EVERY = 1.0
 _COLOURS = {
@@ -18,29 +18,30 @@ _COLOURS = {
     "alive": "green",
     "available": "green",
     "draining": "yellow",
+    "hindered": "red",
     "suspected": "red",
     "silent": "red",
 }
 
 
-def show_status(url: str, *, watch: bool) -> int:
+def show_status(herd: HerdAddress, *, watch: bool) -> int:
     """Prints the herd's state, once or until Ctrl-C; the exit status."""
     console = Console()
     if not watch:
-        console.print(_picture(read_overview(url), url))
+        console.print(_picture(read_overview(herd), herd.url))
         return 0
     with Live(console=console, screen=True, auto_refresh=False) as live:
         try:
             while True:
-                live.update(_picture(read_overview(url), url), refresh=True)
+                live.update(_picture(read_overview(herd), herd.url), refresh=True)
                 time.sleep(REFRESH_EVERY)
         except KeyboardInterrupt:
             return 0
 
 
-def read_overview(url: str) -> Any:
+def read_overview(herd: HerdAddress) -> Any:
     """The herd's own overview."""
-    return ask_herd(url, "/api/overview")
+    return ask_herd(herd, "/api/overview")
 
 
 def _picture(overview: Any, url: str) -> Group:
@@ -74,20 +75,20 @@ def sessions_table(sessions: list[Any]) -> Table | Text:
     """Sessions, as a person wants to see them."""
     if not sessions:
         return Text("no sessions", style="dim")
-    table = _table("session", "state", "browser", "name", "client", "age")
+    shown = table("session", "state", "browser", "name", "client", "age")
     for session in sessions:
         browser = (
             session["actual"] or next(iter(session["requested"]), None) or {"name": "any", "version": ""}
         )
-        table.add_row(
+        shown.add_row(
             session["id"],
             Text(_state(session), style=_COLOURS.get(session["state"], "")),
             f"{browser['name']} {browser['version']}".strip(),
             session["name"],
             session["client"]["host"],
-            _span(session["age"]),
+            span(session["age"]),
         )
-    return table
+    return shown
 
 
 def _state(session: Any) -> str:
@@ -99,48 +100,28 @@ def _playwright(playwright: Any) -> list[Table | Text]:
     workers, queue = playwright["workers"], playwright["queue"]
     if not workers and not queue:
         return []
-    longest = f", the first for {_span(max(each['waited'] for each in queue))}" if queue else ""
+    longest = f", the first for {span(max(each['waited'] for each in queue))}" if queue else ""
     title = Text(
         f"Playwright   {playwright['connections']} connected   {len(queue)} waiting{longest}", style="dim"
     )
-    table = _table("worker", "browser", "version", "status", "connections", "served", "up", "beat")
+    shown = table("worker", "browser", "version", "status", "connections", "served", "up", "beat")
     for worker in workers:
-        table.add_row(
+        shown.add_row(
             worker["id"][:8],
             worker["browser"],
             worker["version"] or "any",
             Text(worker["status"], style=_COLOURS.get(worker["status"], "")),
             str(worker["active"]),
             str(worker["lifetime"]),
-            _since(worker["startedAt"]),
-            f"{_since(worker['beatAt'])} ago" if worker["beatAt"] else "",
+            since(worker["startedAt"]),
+            f"{since(worker['beatAt'])} ago" if worker["beatAt"] else "",
         )
-    return [title, table, Text()]
+    return [title, shown, Text()]
 
 
 def _roles(roles: list[Any]) -> Table:
-    table = _table("role", "host", "pid", "version", "address", "up")
+    shown = table("role", "host", "pid", "version", "address", "up")
     for role in roles:
-        up_for = _since(role["startedAt"])
-        table.add_row(role["name"], role["host"], str(role["pid"]), role["version"], role["address"], up_for)
-    return table
-
-
-def _table(*columns: str) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    for column in columns:
-        table.add_column(column, overflow="fold")
-    return table
-
-
-def _since(moment: str | None) -> str:
-    """How long ago that was; empty if nobody knows."""
-    return _span(now() - parse_rfc3339(moment)) if moment else ""
-
-
-def _span(seconds: float) -> str:
-    """A duration as a person says it: `42 s`, `7 min`, `3 h`, `2 d`."""
-    for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
-        if seconds >= length:
-            return f"{seconds / length:.0f} {unit}"
-    return f"{max(0.0, seconds):.0f} s"
+        up_for = since(role["startedAt"])
+        shown.add_row(role["name"], role["host"], str(role["pid"]), role["version"], role["address"], up_for)
+    return shown

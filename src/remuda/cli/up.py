@@ -1,8 +1,8 @@
 """`remuda up`: the whole herd on one machine, in as few processes as keep the gateway fast.
 
-This process only watches over the others: Redis, the gateway, one for manager, orchestrator, API, gc and
-storage, and Playwright's workers. It holds the public port, so that a gateway that has to be restarted
-refuses nobody, and a tether to each child, so that nothing outlives it, whatever happens to it.
+This process only watches over the others: Redis, the front door, one for all roles that can share a process,
+and the crews that are started when they are wanted. It holds the public port, so that a gateway that has to
+be restarted refuses nobody, and a tether to each child, so that nothing outlives it, whatever happens to it.
 """
 
 import asyncio
@@ -10,40 +10,51 @@ import fcntl
 import os
 import signal
 import socket
+import ssl
 import sys
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import psutil
 import uvloop
 
-from remuda.base.config import Config
+from remuda.accounts.room import is_auth_on
+from remuda.base.config import Config, HerdConfig
 from remuda.base.confinement import protection_of
-from remuda.base.errors import Misconfigured
-from remuda.base.hosts import host_port
+from remuda.base.errors import Misconfigured, RemudaError
+from remuda.base.hosts import host_port, is_loopback, reachable
 from remuda.base.ids import new_id
 from remuda.base.log import configure_logs, get_logger, redact
+from remuda.base.systemd import keep_watchdog, notify
 from remuda.cli.child import Child, StartFailed
-from remuda.cli.run import LISTENER
-from remuda.cli.workers import Workers
-from remuda.gateway.listener import listen
+from remuda.cli.crews import Crews
+from remuda.cli.rooms import ROOMS
+from remuda.fleet.http_client import ask
+from remuda.fleet.relay import Address
+from remuda.fleet.room import role_kinds
+from remuda.gateway.listener import check_options, listen
+from remuda.gateway.room import LISTENER, GatewayConfig
 from remuda.store.embedded import embedded_redis
 
 log = get_logger(__name__)
 
 HERD = "REMUDA_HERD"
 """Carried in the environment of everything that the herd starts, so that nothing of it can get lost."""
-CONTROL_ROLES = ("manager", "orchestrator", "api", "gc", "storage")
 LAST_GRACE = 10.0
+LOOK_EVERY = 0.5
+# The gateway waits this long for an api that restarts.
+READY_TIMEOUT = 20.0
 
 
 def run_herd(config: Config) -> None:
     """Runs the herd until SIGTERM or Ctrl-C; a second one ends it at once."""
-    configure_logs(level=config.log_level, form=config.log_format, role="up", pid=os.getpid())
+    herd = config[HerdConfig]
+    configure_logs(level=herd.log_level, form=herd.log_format, role="up", pid=os.getpid())
     os.environ[HERD] = new_id()
-    with _own_data(config.data), listen(config) as listener:
+    check_options(config)
+    with _own_data(herd.data), listen(config) as listener:
         has_started = True
         try:
             uvloop.run(_live(config, listener))
@@ -80,71 +91,133 @@ def _own_data(directory: Path) -> Iterator[None]:
 
 async def _live(config: Config, listener: socket.socket) -> None:
     stop_asked, hurry = asyncio.Event(), asyncio.Event()
-    for signum in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(
-            signum, lambda: (hurry if stop_asked.is_set() else stop_asked).set()
-        )
+    children: list[Child] = []
+    loop, has_terminal = asyncio.get_running_loop(), os.isatty(0)
+    # The end of its terminal is a SIGHUP; without one, that asks to read again what can be read again.
+    for signum in (signal.SIGTERM, signal.SIGINT, *([signal.SIGHUP] if has_terminal else [])):
+        loop.add_signal_handler(signum, lambda: (hurry if stop_asked.is_set() else stop_asked).set())
+    if not has_terminal:
+        loop.add_signal_handler(signal.SIGHUP, _ask_to_reload, children)
     _say("protection", str(protection_of(config)))
+    if warning := warn_of_open_door(config):
+        _say("warning", warning)
     async with _redis(config) as redis_url:
-        config = replace(config, redis=redis_url)
-        children = _children(config, listener)
+        config = config.replace(redis=redis_url)
+        children += _children(config, listener)
         ready = asyncio.Event()
-        workers = await asyncio.to_thread(Workers, config)
-        announcing = asyncio.create_task(_announce(children, workers, listener, ready), name="announce")
+        crews = await asyncio.to_thread(Crews, config, ROOMS)
+        announcing = asyncio.create_task(_announce(config, children, crews, listener, ready), name="announce")
+        watchdog = asyncio.create_task(keep_watchdog(), name="watchdog")
         try:
-            await _watch_over(children, workers, ready, stop_asked)
+            await _watch_over(children, crews, ready, stop_asked)
         finally:
+            notify("STOPPING=1")
             announcing.cancel()
-            workers.ask_to_leave()
+            watchdog.cancel()
+            crews.ask_to_leave()
             await asyncio.gather(*(child.stop(hurry) for child in children))
-            # Now nobody is connected to a worker any more who came through the front door.
-            await _release([*children, *workers.children])
+            # Now no client of the front door is connected to a worker any more.
+            await _release([*children, *crews.children])
+
+
+def warn_of_open_door(config: Config) -> str:
+    """What the operator should know of a herd that others reach and that asks for no token; else empty."""
+    host = config[HerdConfig].host
+    if is_auth_on(config) or is_loopback(host):
+        return ""
+    return f"no token is needed: every client that reaches {host} can use this herd"
 
 
 @asynccontextmanager
 async def _redis(config: Config) -> AsyncIterator[str]:
-    if config.redis:
-        _say("redis", redact(config.redis))
-        yield config.redis
+    herd = config[HerdConfig]
+    if herd.redis:
+        _say("redis", redact(herd.redis))
+        yield herd.redis
         return
-    group = protection_of(config).group
-    async with embedded_redis(config.data / "redis", group=group, megabytes=config.redis_megabytes) as url:
-        _say("redis", f"embedded, keeps its data in {config.data / 'redis'}")
+    group, directory = protection_of(config).group, herd.data / "redis"
+    async with embedded_redis(directory, group=group, megabytes=herd.redis_megabytes) as url:
+        _say("redis", f"embedded, keeps its data in {directory}")
         yield url
 
 
 def _children(config: Config, listener: socket.socket) -> list[Child]:
     descriptor = listener.fileno()
     gateway_environ = {**config.environ(), LISTENER: str(descriptor)}
-    return [
-        Child(CONTROL_ROLES, config.environ()),
-        Child(["gateway"], gateway_environ, inherit=[descriptor]),
-    ]
+    kinds = role_kinds(ROOMS).values()
+    shared = [kind.name for kind in kinds if not (kind.is_front_door or kind.needs_own_process)]
+    doors = [kind.name for kind in kinds if kind.is_front_door]
+    return [Child(shared, config.environ()), Child(doors, gateway_environ, inherit=[descriptor])]
 
 
 async def _announce(
-    children: Sequence[Child], workers: Workers, listener: socket.socket, ready: asyncio.Event
+    config: Config,
+    children: Sequence[Child],
+    crews: Crews,
+    listener: socket.socket,
+    ready: asyncio.Event,
 ) -> None:
     """Says what is started and, once a session can be created, so."""
     for child in children:
         await child.ready.wait()
-        _say(str(child), f"pid {child.pid}")
-    await workers.announced.wait()
-    _say("url", f"http://{host_port(*listener.getsockname()[:2])}")
+        _say("process", f"{child.pid}: {child}")
+    await crews.announced.wait()
+    host, port = listener.getsockname()[:2]
+    tls = _own_tls(config)
+    _say("url", f"{'http' if tls is None else 'https'}://{host_port(host, port)}")
+    await _until_usable(Address(reachable(host), port), tls)
     print("ready", flush=True)
+    notify("READY=1")
     ready.set()
 
 
+def _own_tls(config: Config) -> ssl.SSLContext | None:
+    """How this machine asks its own front door; None if that speaks plain HTTP."""
+    if not config[GatewayConfig].tls_cert:
+        return None
+    context = ssl.create_default_context()
+    # The certificate is for the name that clients use, not for loopback, and this process holds the port.
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+async def _until_usable(gateway: Address, tls: ssl.SSLContext | None) -> None:
+    """Waits until a session can be created, and says what is in the way. All roles run, but the disk or Redis
+    may be full."""
+    before = said = ""
+    while reason := await _why_unusable(gateway, tls):
+        # What is over at the next look is not worth telling: a busy machine makes Redis slow.
+        if reason == before != said:
+            _say("not ready", reason)
+            said = reason
+        before = reason
+        await asyncio.sleep(LOOK_EVERY)
+
+
+async def _why_unusable(gateway: Address, tls: ssl.SSLContext | None) -> str:
+    try:
+        status, body = await ask(gateway, "GET", "/readyz", timeout=READY_TIMEOUT, tls=tls)
+        return "" if status == 200 else str(msgspec.json.decode(body)["error"]["message"])
+    except RemudaError as error:
+        return error.message
+
+
 async def _watch_over(
-    children: Sequence[Child], workers: Workers, ready: asyncio.Event, stop_asked: asyncio.Event
+    children: Sequence[Child], crews: Crews, ready: asyncio.Event, stop_asked: asyncio.Event
 ) -> None:
-    """Keeps the children running until a stop is asked for, and the workers once all else is ready."""
+    """Keeps the children running until a stop is asked for, and the crews once all else is ready."""
     async with asyncio.TaskGroup() as group:
         keepers = [group.create_task(child.keep_running(), name=f"keep {child}") for child in children]
-        keepers.append(group.create_task(workers.keep_running(after=ready), name="keep workers"))
+        keepers.append(group.create_task(crews.keep_running(after=ready), name="keep crews"))
         await stop_asked.wait()
         for keeper in keepers:
             keeper.cancel()
+
+
+def _ask_to_reload(children: Sequence[Child]) -> None:
+    for child in children:
+        child.ask_to_reload()
 
 
 async def _release(children: Sequence[Child]) -> None:
@@ -152,7 +225,7 @@ async def _release(children: Sequence[Child]) -> None:
         async with asyncio.timeout(LAST_GRACE):
             await asyncio.gather(*(child.release() for child in children))
     except TimeoutError:
-        log.warning("some processes do not leave by themselves")
+        log.warning("some processes did not stop by themselves")
 
 
 def _kill_strays() -> None:
@@ -167,4 +240,4 @@ def _kill_strays() -> None:
 
 
 def _say(what: str, detail: str) -> None:
-    print(f"{what:<46} {detail}", flush=True)
+    print(f"{what:<11} {detail}", flush=True)

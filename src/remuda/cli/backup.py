@@ -1,0 +1,135 @@
+"""`remuda backup` and `remuda restore`: a data directory as one file, also while its herd runs.
+
+The state in Redis is a snapshot of one moment, made by Redis itself. Artifacts are copied after it, so the
+snapshot names nothing that was not there yet; what came later has no owner in it, and is removed as such. The
+index of artifacts is left out: a storage rebuilds it from the files.
+"""
+
+import asyncio
+import os
+import tarfile
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from remuda.base.config import Config, HerdConfig
+from remuda.base.errors import InvalidArgument, Misconfigured, StoreUnavailable
+from remuda.store import Store
+
+SAVE_TIMEOUT = 600.0
+LOOK_EVERY = 0.1
+SNAPSHOT = "dump.rdb"
+# Names that Redis 7 and Valkey give a log that begins with a snapshot.
+LOG = "appendonlydir"
+BASE = "appendonly.aof.1.base.rdb"
+MANIFEST = "appendonly.aof.manifest"
+INDEX = ".sqlite3"
+_LEFT_OUT = {"redis.sock", "redis.lock", "redis.log", "lock"}
+
+
+def make_backup(config: Config, file: Path) -> None:
+    """Writes the data directory to a file that does not exist yet, and says what is in it."""
+    herd = config[HerdConfig]
+    data, named = herd.data, str(config.value("storage"))
+    storage = Path(named) if named else data / "storage"
+    if not data.is_dir():
+        raise Misconfigured(f"There is no data directory {data}; name it with --data DIR")
+    # Tokens and the herd's secret are in it. Written under another name: half a backup must not look whole.
+    unfinished = file.with_name(f"{file.name}.unfinished")
+    try:
+        descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        if file.exists():
+            raise FileExistsError(17, "File exists")
+        with os.fdopen(descriptor, "wb") as target, tarfile.open(fileobj=target, mode="w:gz") as archive:
+            is_running = not herd.redis and asyncio.run(_save(data / "redis"))
+            for path, name in _files(data, storage, is_running=is_running):
+                with suppress(FileNotFoundError):  # Evicted meanwhile.
+                    archive.add(path, name, recursive=False)
+        unfinished.rename(file)
+    except OSError as error:
+        raise InvalidArgument(f"{file} cannot be written: {error.strerror or error}") from error
+    finally:
+        unfinished.unlink(missing_ok=True)
+    elsewhere = " without Redis, which this herd does not run itself: back that up too" if herd.redis else ""
+    print(f"{file}: {file.stat().st_size / 1e6:.1f} MB{elsewhere}")
+
+
+async def _save(directory: Path) -> bool:
+    """Has a running Redis write its snapshot; False if none runs there."""
+    socket = directory.resolve() / "redis.sock"
+    if not socket.exists():
+        return False
+    try:
+        store = await Store(f"unix://{socket}", name="backup").__aenter__()
+    except StoreUnavailable:
+        return False
+    try:
+        async with asyncio.timeout(SAVE_TIMEOUT):
+            before, _ = await _wait_for_saves(store, 0)
+            # Where its log is being rewritten, it waits for the end of that.
+            await store.send("BGSAVE", "SCHEDULE")
+            _, verdict = await _wait_for_saves(store, before + 1)
+    except TimeoutError:
+        raise StoreUnavailable(f"Redis wrote no snapshot within {SAVE_TIMEOUT:g} s; see its log") from None
+    else:
+        if verdict != "ok":
+            raise StoreUnavailable("Redis could not write its snapshot; see its log")
+    finally:
+        await store.__aexit__(None, None, None)
+    return True
+
+
+async def _wait_for_saves(store: Store, count: int) -> tuple[int, str]:
+    """Waits until so many snapshots were begun and none is being written; how many, and how the last went."""
+    while True:
+        about = str(await store.send("INFO", "persistence"))
+        fields = dict(line.split(":", 1) for line in about.splitlines() if ":" in line)
+        begun = int(fields["rdb_saves"])
+        if begun >= count and fields["rdb_bgsave_in_progress"] == "0":
+            return begun, fields["rdb_last_bgsave_status"]
+        await asyncio.sleep(LOOK_EVERY)
+
+
+def _files(data: Path, storage: Path, *, is_running: bool) -> Iterator[tuple[Path, str]]:
+    """What is kept, and its name in the backup."""
+    # Of a Redis that runs, the snapshot; of one that does not, its log, which is newer than any snapshot.
+    redis = data / "redis"
+    kept = redis / (SNAPSHOT if is_running else LOG)
+    for path in [*data.rglob("*"), *([] if storage.is_relative_to(data) else storage.rglob("*"))]:
+        if path.name in _LEFT_OUT or INDEX in path.name or not (path.is_file() or path.is_dir()):
+            continue
+        if path.is_relative_to(redis) and path != redis and not path.is_relative_to(kept):
+            continue
+        if path.is_relative_to(storage):
+            yield path, str("storage" / path.relative_to(storage))
+        else:
+            yield path, str(path.relative_to(data))
+
+
+def restore_backup(file: Path, data: Path) -> None:
+    """Makes a data directory of a backup, for a herd to be started with. It must not be there yet."""
+    if data.exists() and any(data.iterdir()):
+        raise InvalidArgument(f"{data} is not empty: restore to a new directory")
+    try:
+        with tarfile.open(file) as archive:
+            for member in archive:
+                name = Path(member.name)
+                if not (member.isfile() or member.isdir()) or name.is_absolute() or ".." in name.parts:
+                    raise InvalidArgument(
+                        f"{file} is not a backup of Remuda: it contains {member.name[:100]!r}"
+                    )
+            data.mkdir(mode=0o700, parents=True, exist_ok=True)
+            # Early releases of Python 3.11 have no filters.
+            safely: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
+            archive.extractall(data, **safely)
+    except (OSError, tarfile.TarError) as error:
+        raise InvalidArgument(f"{file} cannot be restored: {error}") from error
+    snapshot = data / "redis" / SNAPSHOT
+    if snapshot.exists():
+        # A Redis that keeps a log reads nothing else, so the snapshot becomes the beginning of one.
+        log = data / "redis" / LOG
+        log.mkdir(mode=0o700)
+        snapshot.rename(log / BASE)
+        (log / MANIFEST).write_text(f"file {BASE} seq 1 type b\n")
+    print(f"{data} restored; start it with `remuda up --data {data}`")

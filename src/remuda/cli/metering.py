@@ -1,0 +1,64 @@
+"""`remuda metering`: finds and corrects counters that disagree, and shows events that cannot be counted."""
+
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from remuda.cli.front_door import HerdAddress, ask_herd
+from remuda.cli.tables import table
+
+TIMEOUT = 60.0
+
+
+def check_counters(herd: HerdAddress) -> int:
+    """Prints the counters that disagree with their states; the exit status, 1 if there are any."""
+    drift = ask_herd(herd, "/api/metering/drift", timeout=TIMEOUT)["drift"]
+    if not drift:
+        Console().print(Text("counters and states agree", style="green"))
+        return 0
+    shown = table("service", "level", "resource", "state", "counter", "recorded")
+    for each in drift:
+        recorded = "-" if each["state"] is None else str(each["state"])
+        shown.add_row(*_place(each), str(each["counter"]), recorded)
+    Console().print(shown)
+    return 1
+
+
+def reconcile(herd: HerdAddress, place: str | None, value: int | None) -> None:
+    """Corrects a state such as s3/buckets/foo/storageUtilized, or everything that disagrees."""
+    body: dict[str, Any] = {}
+    if place is not None:
+        names = ("service", "level", "resource", "metric")
+        body = dict(zip(names, place.split("/"), strict=False)) | {"value": value}
+    answer = ask_herd(herd, "/api/metering/reconcile", method="POST", body=body, timeout=TIMEOUT)
+    for each in answer["corrections"]:
+        recorded = "nothing" if each["state"] is None else each["state"]
+        was = f"the counter was {each['counter']}, the state {recorded}"
+        print(f"{'/'.join(_place(each))}: {each['value']} ({was})")
+    if not answer["corrections"]:
+        print("nothing to correct")
+
+
+def show_corrections(herd: HerdAddress) -> None:
+    """Prints what was corrected, newest first."""
+    shown = table("when", "by", "service", "level", "resource", "state", "counter", "recorded", "now")
+    for each in ask_herd(herd, "/api/metering/corrections")["corrections"]:
+        by = f"{each['account']}/{each['token']}" if each["token"] else "-"
+        recorded = "-" if each["state"] is None else str(each["state"])
+        shown.add_row(each["at"][:19], by, *_place(each), str(each["counter"]), recorded, str(each["value"]))
+    Console().print(shown)
+
+
+def show_poison(herd: HerdAddress, *, drop: bool) -> None:
+    """Prints the events that cannot be counted, as JSON a line, and drops them if asked to."""
+    method = "DELETE" if drop else "GET"
+    console = Console(soft_wrap=True, highlight=False)
+    for each in ask_herd(herd, "/api/metering/poison", method=method)["poison"]:
+        console.print(
+            Text.assemble((f"{each['at']}  {each['source']}: {each['reason']}  ", "dim"), each["element"])
+        )
+
+
+def _place(each: Any) -> tuple[str, str, str, str]:
+    return each["service"], each["level"], each["resource"], each["metric"]

@@ -1,0 +1,40 @@
+"""`remuda settings`: shows the live settings of a running herd, and changes them."""
+
+from collections.abc import Sequence
+
+from rich.console import Console
+
+from remuda.base.errors import InvalidArgument
+from remuda.cli.front_door import HerdAddress, ask_herd
+from remuda.cli.tables import table
+
+PATH = "/api/settings"
+
+
+def show_settings(herd: HerdAddress) -> None:
+    """Prints every setting with its value."""
+    _print(ask_herd(herd, PATH))
+
+
+def change_settings(herd: HerdAddress, words: Sequence[str]) -> None:
+    """Changes settings, each written as name=seconds, and prints all of them."""
+    known = ask_herd(herd, PATH)
+    changes = {}
+    for word in words:
+        name, _, text = word.partition("=")
+        if name not in known:
+            raise InvalidArgument(f"There is no setting {name!r}; there are {', '.join(known)}")
+        try:
+            changes[name] = float(text)
+        except ValueError:
+            raise InvalidArgument(
+                f"{word!r} does not set {name} to a number of seconds: {name}=300"
+            ) from None
+    _print(ask_herd(herd, PATH, method="PATCH", body=changes))
+
+
+def _print(settings: dict[str, float]) -> None:
+    shown = table("setting", "seconds")
+    for name, value in settings.items():
+        shown.add_row(name, f"{value:g}")
+    Console().print(shown)
