@@ -2,7 +2,7 @@
 
 Managers, orchestrators, nodes and the gc are the real ones; each talks to Redis over a connection of its own
 that goes dead before its n-th command, as after a `kill -9`: nothing that it wanted to write afterwards is
-written. Only the driver and its browser are of paper. Time passes where a test says so: then the beats of the
+written. Only the driver and its browser are fakes. Time passes where a test says so: then the beats of the
 dead run out, and those of the living do not.
 """
 
@@ -45,19 +45,30 @@ SHORT_LEASE = 0.5
 """For a dead manager's places in the queue, which are not beats."""
 
 
-class PaperDriver:
+class FakeDriver:
     """What a node asks of its driver, and a browser that is always there at once."""
 
-    def __init__(self, name: NodeId, browser: Browser, confinement: Confinement) -> None:
+    def __init__(
+        self,
+        name: NodeId,
+        browser: Browser,
+        confinement: Confinement,
+        *,
+        kin: Sequence[Browser] = (),
+        with_programs: bool = False,
+    ) -> None:
         self.browser = browser
         self.confinement = confinement
         self.directory = Path("/nowhere") / name
         self.address = self.bidi_address = Address("127.0.0.1", 9)
         self.prefix, self.source = "", ""
+        self.launcher: Path | None = None
         self.on_open: Callable[[], None] = lambda: None
         self.is_stopped = False
 
     async def start(self, *, timeout: float) -> None: ...
+
+    def choose_browser(self, number: int) -> None: ...
 
     async def stop(self) -> None:
         await asyncio.sleep(SECOND_BREATH)
@@ -106,7 +117,7 @@ class Member(Mortal):
         return super().pack(args)
 
 
-class PaperProvisioner:
+class NodeProvisioner:
     """Starts nodes that live on when their orchestrator dies, and hears of their end while it lives."""
 
     kind = "local"
@@ -121,11 +132,17 @@ class PaperProvisioner:
         return [Offer("chrome", "81.0", "linux")]
 
     async def provision(self, session: SessionId, wanted: list[dict[str, Any]], note: Note) -> None:
-        await note("on paper")
-        self._chaos.bear(self._own, session)
+        await note("a node")
+        self._chaos.fork_node(self._own, session)
 
     async def adopt(self, session: SessionId, noted: str) -> bool:
         return self._chaos.has_node(session)
+
+    def has_node(self, session: SessionId) -> bool:
+        return self._chaos.has_node(session)
+
+    def find_stopped(self) -> list[SessionId]:
+        return []
 
     async def end(self, session: SessionId) -> None:
         await self._chaos.end_node(session)
@@ -146,7 +163,7 @@ class Chaos:
         self._beats: dict[str, Member] = {}
         self._is_calm = is_calm
         self._managers: dict[str, Manager] = {}
-        self._provisioners: dict[OrchestratorId, PaperProvisioner] = {}
+        self._provisioners: dict[OrchestratorId, NodeProvisioner] = {}
         self._nodes: dict[SessionId, tuple[OrchestratorId, Node, Member, asyncio.Task[None]]] = {}
         self._members: set[Member] = set()
         self._keepers: list[asyncio.Task[None]] = []
@@ -158,7 +175,7 @@ class Chaos:
         http = aiohttp.ClientSession(headers=await herd_headers(self.store))
         self._http = await self._stack.enter_async_context(http)
         asyncio.get_running_loop().set_exception_handler(_hear)
-        self._stack.enter_context(patch.object(node_module, "Driver", PaperDriver))
+        self._stack.enter_context(patch.object(node_module, "Driver", FakeDriver))
         self._stack.enter_context(patch.dict(Lines.__init__.__kwdefaults__, lease=SHORT_LEASE))
         for own in self.slots:
             self._keep(partial(self._orchestrate, own))
@@ -213,7 +230,7 @@ class Chaos:
             _pull_the_plug(manager)
 
     async def _orchestrate(self, own: OrchestratorId, member: Member) -> None:
-        provisioner = PaperProvisioner(self, own)
+        provisioner = NodeProvisioner(self, own)
         orchestrator = Orchestrator(member, provisioner, orchestrator_id=own, slots=self.slots[own])
         await orchestrator.start()
         self._provisioners[own] = provisioner
@@ -229,7 +246,7 @@ class Chaos:
 
     # Nodes
 
-    def bear(self, own: OrchestratorId, session: SessionId) -> None:
+    def fork_node(self, own: OrchestratorId, session: SessionId) -> None:
         """A new node; there is never more than one for a session, nor more than there are slots."""
         if session in self._nodes:
             self.wrongs.append(f"{session} has got a second node")

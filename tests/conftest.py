@@ -1,9 +1,12 @@
 """What all tests share: the event loop that production runs on, and a real Redis per test process."""
 
 import asyncio
+import gc
 import os
+import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from pathlib import Path
 
 import pytest
 import uvloop
@@ -22,6 +25,15 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "steady"))
 # Some machines forbid it. But tests start hundreds of processes, and each would compile the whole program.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+# The same for Playwright's clients, each of which starts a driver in Node.
+os.environ.setdefault("NODE_COMPILE_CACHE", str(Path(__file__).parent.parent / ".pytest_cache/node"))
+
+
+def pytest_collection_finish() -> None:
+    """Spares the garbage collector the tests themselves, which stay, and most of its other looks."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 50)
 
 
 def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
@@ -80,3 +92,18 @@ def server() -> Iterator[servers.Server]:
     """A Redis server of the test's own, to pause, kill and restart."""
     with servers.server() as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with the key and the self-signed certificate of `localhost`."""
+    directory = tmp_path_factory.mktemp("certificates")
+    subject = ("-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1")
+    kind = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2")
+    subprocess.run(
+        ["openssl", "req", "-x509", *kind, *subject, "-keyout", "key.pem", "-out", "cert.pem"],
+        cwd=directory,
+        check=True,
+        capture_output=True,
+    )
+    return directory

@@ -8,6 +8,7 @@ import msgspec
 
 from remuda.base import clock
 from remuda.base.ids import OrchestratorId, SessionId, SlotId, new_id
+from remuda.fleet.origin import Origin
 from remuda.grid.omission import encode_request
 from remuda.grid.sessions import Sessions
 from remuda.grid.slots import OwnSlots, Slots
@@ -23,8 +24,10 @@ HEARTBEAT_TTL = 60
 async def new_session(store: Store, requested: Any = ({},)) -> SessionId:
     """A session that has just been asked for."""
     session = SessionId(new_id())
-    downstream = {"host": "127.0.0.1", "userAgent": "test"}
-    await Sessions(store).create(session, requested=encode_request(requested), downstream=downstream)
+    origin = Origin(address="127.0.0.1")
+    await Sessions(store).create(
+        session, requested=encode_request(requested), origin=origin, user_agent="test"
+    )
     return session
 
 
@@ -49,6 +52,11 @@ async def advertise(store: Store, orchestrator: str, *browsers: str, platform: s
         transaction.set(grid.ORCHESTRATOR_PLATFORM_NAME(orchestrator), platform)
         transaction.sadd(grid.ORCHESTRATOR_BROWSERS(orchestrator), *(browsers or (CHROME,)))
         transaction.sadd(grid.ORCHESTRATORS(), orchestrator)
+
+
+async def set_timeouts(store: Store, **seconds: float) -> None:
+    """What an operator does who changes time-outs."""
+    await store.hset(grid.TIMEOUTS(), {name: str(value) for name, value in seconds.items()})
 
 
 async def log_of(store: Store, session: SessionId) -> list[tuple[str, dict[str, Any]]]:

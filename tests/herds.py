@@ -19,13 +19,14 @@ from urllib.parse import urlsplit
 
 import psutil
 
-from processes import find_processes
+from processes import command_of, find_processes, kill, name_of
 from remuda.base.processes import die_with_parent
 
 REMUDA = [sys.executable, "-m", "remuda.cli.main"]
 # Generous: the machine may be busy with other tests. Nothing waits for it in vain.
 DEADLINE = 60.0
-MARK = "REMUDA_TEST_HERD"
+# Browsers keep no variable that is called REMUDA_, but those of the locale.
+MARK = "LC_REMUDA_TEST_HERD"
 
 
 class Herd:
@@ -77,7 +78,7 @@ class Herd:
 
     @property
     def redis(self) -> psutil.Process:
-        (found,) = [each for each in self.processes() if "-server" in each.name()]
+        (found,) = [each for each in self.processes() if "-server" in name_of(each)]
         return found
 
     def request(
@@ -100,7 +101,7 @@ class Herd:
 
     def process_of(self, *words: str) -> psutil.Process:
         """The one process whose command line has all these words."""
-        (found,) = [each for each in self.processes() if all(word in each.cmdline() for word in words)]
+        (found,) = [each for each in self.processes() if all(word in command_of(each) for word in words)]
         return found
 
     def stop(self) -> int:
@@ -125,13 +126,13 @@ class Herd:
         """Waits until nothing of it runs any more."""
         deadline = time.monotonic() + DEADLINE
         while left := self.processes():
-            assert time.monotonic() < deadline, f"still running: {[each.cmdline() for each in left]}"
+            assert time.monotonic() < deadline, f"still running: {[command_of(each) for each in left]}"
             time.sleep(0.01)
 
     def kill_everything(self) -> None:
         """The last resort of a test that failed."""
         for process in self.processes():
-            process.kill()
+            kill(process)
 
 
 @contextmanager

@@ -8,3 +8,6 @@ BROWSERS = {browser.name: browser for browser in find_browsers()}
 """By name, in the order in which the grid prefers them."""
 
 needs_browser = pytest.mark.skipif(not BROWSERS, reason="no browser here: run make setup")
+
+LIGHTEST = "chrome-headless-shell" if "chrome-headless-shell" in BROWSERS else "chrome"
+"""For tests that are about sessions, not about a browser: its start takes a third of a whole Chromium's."""

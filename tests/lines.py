@@ -6,6 +6,8 @@ from contextlib import asynccontextmanager
 
 from remuda.fleet.bell import bell_of
 from remuda.fleet.line import Lines, who_waits
+from remuda.fleet.origin import DEFAULT_ACCOUNT
+from remuda.fleet.uses import Uses
 from remuda.keyspace.key import ListName
 from remuda.store import Store
 
@@ -39,23 +41,33 @@ class Process:
     def __init__(self, store: Store, lines: Lines, keeping: "asyncio.Task[None]") -> None:
         self.store = store
         self.lines = lines
+        self.uses = Uses(store)
         self.keeping = keeping
         self.waiting: list[asyncio.Task[str | None]] = []
         self.served: list[str] = []
         self.looks = 0
 
-    async def queue(self, *tickets: str, longest: int | None = None) -> None:
-        """Has these wait, one after the other."""
+    async def queue(self, *tickets: str, account: str = DEFAULT_ACCOUNT, longest: int | None = None) -> None:
+        """Has these wait, one after the other. Who gets something that is waited for by an account that the
+        test has named holds it until the test gives it back."""
         for ticket in tickets:
             joined = asyncio.Event()
-            task = asyncio.create_task(self._wait(ticket, longest, joined), name=ticket)
+            task = asyncio.create_task(self._wait(ticket, account, longest, joined), name=ticket)
             self.waiting.append(task)
             await asyncio.wait([task, asyncio.create_task(joined.wait())], return_when="FIRST_COMPLETED")
 
-    async def _wait(self, ticket: str, longest: int | None, joined: asyncio.Event) -> str | None:
-        async with self.lines.wait(LINE, ticket, longest=longest) as place:
+    async def _wait(
+        self, ticket: str, account: str, longest: int | None, joined: asyncio.Event
+    ) -> str | None:
+        async def look() -> str | None:
+            found = await self._look()
+            if found is not None and account != DEFAULT_ACCOUNT:
+                await self.uses.hold(account, ticket)
+            return found
+
+        async with self.lines.wait(LINE, ticket, account=account, longest=longest) as place:
             joined.set()
-            found = await place.served(FREED, self._look, timeout=None)
+            found = await place.served(FREED, look, timeout=None)
             self.served.append(ticket)
             return found
 

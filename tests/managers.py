@@ -1,9 +1,9 @@
 """A manager under test: its clients, and an orchestrator of which a test takes every step itself."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import aiohttp
@@ -11,9 +11,9 @@ import aiohttp
 from credentials import herd_headers
 from grids import advertise, all_sessions, check_counters, codes_of, own_slots
 from remuda.base.ids import OrchestratorId, SessionId
-from remuda.fleet.queue import ReliableQueue
 from remuda.grid.manager import Manager
 from remuda.grid.model import State
+from remuda.grid.orchestrator.placing import Backlog
 from remuda.grid.sessions import Sessions, session_bell
 from remuda.grid.slots import OwnSlots, Slots
 from remuda.keyspace import grid, metrics
@@ -29,6 +29,7 @@ class Reply:
 
     status: int
     value: Any
+    headers: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     @property
     def error(self) -> str:
@@ -52,10 +53,10 @@ class Client:
         async with self._http.request(method, self._url + rest, headers=headers, **options) as response:
             assert response.content_type == "application/json"
             assert response.headers["Cache-Control"] == "no-cache"
-            return Reply(response.status, (await response.json())["value"])
+            return Reply(response.status, (await response.json())["value"], response.headers)
 
-    def asking(self, body: Any = CHROME) -> "asyncio.Task[Reply]":
-        return asyncio.create_task(self.ask(body), name="client")
+    def asking(self, body: Any = CHROME, **headers: str) -> "asyncio.Task[Reply]":
+        return asyncio.create_task(self.ask(body, **headers), name="client")
 
 
 @asynccontextmanager
@@ -72,25 +73,23 @@ async def running(store: Store, manager: Manager | None = None) -> AsyncIterator
         await manager.stop()
 
 
-class Ranch:
+class ScriptedOrchestrator:
     """An orchestrator's side of the protocol, step by step: what it takes up, and what its nodes write."""
 
     def __init__(self, store: Store, own: OwnSlots, name: OrchestratorId) -> None:
         self.own = own
         self._store = store
         self._name = name
-        self._queue = ReliableQueue(
-            store, waiting=grid.ORCHESTRATOR_BACKLOG(name), working=grid.ORCHESTRATOR_PENDING(name)
-        )
+        self._backlog = Backlog(store, name)
 
     async def take(self) -> SessionId:
         """The next session that has got a slot here, now scheduled."""
-        session = await self._queue.take(10)
+        session = await self._backlog.take(10)
         assert session is not None
         await Sessions(self._store).move(
             SessionId(session), State.PENDING, code="SCHED", orchestrator=self._name
         )
-        await self._queue.done(session)
+        await self._backlog.done(session)
         return SessionId(session)
 
     async def bring(self, session: SessionId) -> None:
@@ -106,9 +105,9 @@ class Ranch:
         await self.own.recycle()
 
 
-async def open_ranch(store: Store, slots: int, name: OrchestratorId = O1) -> Ranch:
+async def open_orchestrator(store: Store, slots: int, name: OrchestratorId = O1) -> ScriptedOrchestrator:
     await advertise(store, name)
-    return Ranch(store, await own_slots(store, name, slots), name)
+    return ScriptedOrchestrator(store, await own_slots(store, name, slots), name)
 
 
 async def only_session(store: Store) -> SessionId:

@@ -2,10 +2,14 @@
 
 A look goes through everything that runs on this machine, and a test that waits looks often. So it reads /proc
 itself, which takes a fraction of what psutil takes for it.
+
+Any process may end between two looks. So tests ask it with the functions below, which then answer with
+nothing, and not with the methods of psutil, which raise.
 """
 
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -39,9 +43,40 @@ def name_of(process: psutil.Process) -> str:
         return ""
 
 
+def command_of(process: psutil.Process) -> list[str]:
+    """Its command line; nothing when it has ended."""
+    try:
+        return process.cmdline()
+    except psutil.NoSuchProcess:
+        return []
+
+
+def children_of(process: psutil.Process, *, recursive: bool = False) -> list[psutil.Process]:
+    """What it has started and that still runs; nothing when it has ended."""
+    try:
+        return process.children(recursive=recursive)
+    except psutil.NoSuchProcess:
+        return []
+
+
+def listeners_of(process: psutil.Process) -> list[Any]:
+    """The TCP sockets at which it listens; none when it has ended or may not be looked at."""
+    try:
+        sockets = process.net_connections("tcp")
+    except (psutil.NoSuchProcess, psutil.AccessDenied):
+        return []
+    return [each for each in sockets if each.status == psutil.CONN_LISTEN]
+
+
+def kill(process: psutil.Process) -> None:
+    """Kills it, unless it has ended."""
+    with suppress(psutil.NoSuchProcess):
+        process.kill()
+
+
 def family(process: psutil.Process) -> list[psutil.Process]:
     """The process and everything below it."""
-    return [process, *process.children(recursive=True)]
+    return [process, *children_of(process, recursive=True)]
 
 
 def is_alive(process: psutil.Process) -> bool:

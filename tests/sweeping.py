@@ -15,6 +15,7 @@ from remuda.grid.sessions import Sessions, manager_beat, node_beat
 from remuda.grid.slots import Slots
 from remuda.grid.sweeps import grid_sweeps
 from remuda.keyspace import grid
+from remuda.keyspace.metering import TIMER
 from remuda.store import Store
 from remuda.store.commands import Value
 
@@ -32,12 +33,16 @@ async def sweep_all(store: Store, *, retention: float = WEEK, patience: float = 
     return done
 
 
+TIMERS_BEGIN = TIMER.pattern.partition("{")[0]
+
+
 async def keys_with(store: Store, text: str) -> list[str]:
-    """Every key of the whole Redis whose name has this in it."""
+    """Every key of the whole Redis whose name has this in it, but for timers: metering counts a session after
+    its end, and then removes its timer."""
     cursor, found = "0", []
     while True:
         cursor, names = await store.send("SCAN", cursor, "COUNT", 1000)
-        found += [name for name in names if text in name]
+        found += [name for name in names if text in name and TIMERS_BEGIN not in name]
         if cursor == "0":
             return sorted(found)
 
@@ -87,6 +92,7 @@ async def ended(store: Store) -> SessionId:
     await store.hset(grid.SESSION_METADATA(session), {"name": "checkout", "build": "7"})
     await store.set(grid.SESSION_STORAGE(session), "storage")
     await store.hset(grid.SESSION_TELEMETRY_CREATION(session), {"traceID": "1", "context": "{}"})
+    await store.set(grid.SESSION_SCHEME(session), "https")
     await Sessions(store).move(session, State.TERMINATED, code="CLOSED")
     await Slots(store).release(session)
     await silence(store, session)
@@ -128,6 +134,12 @@ class NoNodes:
 
     async def adopt(self, session: SessionId, noted: str) -> bool:
         return False
+
+    def has_node(self, session: SessionId) -> bool:
+        return True
+
+    def find_stopped(self) -> list[SessionId]:
+        return []
 
     async def end(self, session: SessionId) -> None:
         return

@@ -1,19 +1,27 @@
 """States of the grid to look at, written by the parts that write them in earnest, but without a browser."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import aiohttp
 import msgspec
 
-from credentials import herd_headers
-from remuda.base.errors import UpstreamUnavailable
+from configs import make_config
+from credentials import OPERATOR, herd_headers
+from granted import id_of_token
+from remuda.accounts.tokens import Tokens
+from remuda.base.errors import AlreadyExists, UpstreamUnavailable
 from remuda.base.ids import OrchestratorId, SessionId, SlotId, new_id
+from remuda.cli.rooms import ROOMS
+from remuda.fleet.origin import DEFAULT_ACCOUNT, Origin, Scope
 from remuda.fleet.relay import Address
 from remuda.fleet.role import Role
+from remuda.fleet.room import Room, Surroundings
+from remuda.fleet.route import Route
 from remuda.fleet.secret import HerdSecret
+from remuda.gateway.directory import Viewer
 from remuda.gateway.door import Door
 from remuda.grid.capabilities import Capabilities, Offer
 from remuda.grid.model import State
@@ -47,6 +55,12 @@ class NoBrowsers:
     async def adopt(self, session: SessionId, noted: str) -> bool:
         return False
 
+    def has_node(self, session: SessionId) -> bool:
+        return True
+
+    def find_stopped(self) -> list[SessionId]:
+        return []
+
     async def end(self, session: SessionId) -> None: ...
 
     async def stop(self) -> None: ...
@@ -71,18 +85,23 @@ async def running(*roles: Role) -> AsyncIterator[None]:
             await role.stop()
 
 
-class Rider:
+class SessionWriter:
     """Leads sessions through their life, as manager, orchestrator and node would."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, account: str = DEFAULT_ACCOUNT) -> None:
         self._store = store
+        self._account = account
         self.sessions = Sessions(store)
 
     async def queue(self, **capabilities: Any) -> SessionId:
         """A new session."""
         session = SessionId(new_id())
-        downstream = {"host": "10.0.0.7", "userAgent": "selenium/4.27.0 (python linux)"}
-        await self.sessions.create(session, requested=encode_request([capabilities]), downstream=downstream)
+        await self.sessions.create(
+            session,
+            requested=encode_request([capabilities]),
+            origin=Origin(account=self._account, address="10.0.0.7"),
+            user_agent="selenium/4.27.0 (python linux)",
+        )
         await self.sessions.log(session, "QUEUED")
         return session
 
@@ -124,6 +143,20 @@ class Rider:
         await Slots(self._store).release(session)
 
 
+def new_api(store: Store, *rooms: Room) -> Api:
+    """The api role of a herd with all rooms, and these."""
+    return Api(Surroundings(store, make_config(), (*ROOMS, *rooms)))
+
+
+def all_routes() -> Sequence[Route]:
+    """Every route of the api role."""
+
+    async def declare() -> Sequence[Route]:
+        return new_api(Store("redis://127.0.0.1:1")).routes
+
+    return asyncio.run(declare())
+
+
 @asynccontextmanager
 async def serving(api: Api) -> AsyncIterator[str]:
     """The URL of the role, which serves meanwhile."""
@@ -149,8 +182,11 @@ class OnlyApi:
     def find_manager(self) -> Address:
         raise UpstreamUnavailable
 
-    def find_node(self, session: SessionId) -> Address:
+    def find_node(self, session: SessionId, viewer: Viewer) -> Address:
         raise UpstreamUnavailable
+
+    def is_known(self, session: SessionId, viewer: Viewer) -> bool:
+        return False
 
     def find_storage(self, storage: StorageId) -> Address:
         raise UpstreamUnavailable
@@ -176,14 +212,30 @@ async def front_of(api: Api, store: Store) -> AsyncIterator[str]:
 @asynccontextmanager
 async def visiting(store: Store) -> AsyncIterator[aiohttp.ClientSession]:
     """A client of an api role that serves meanwhile."""
-    async with serving(Api(store)) as url, herd_client(store, url) as client:
+    async with serving(new_api(store)) as url, herd_client(store, url) as client:
         yield client
 
 
 @asynccontextmanager
-async def herd_client(store: Store, url: str) -> AsyncIterator[aiohttp.ClientSession]:
-    """A client at an internal port, to which it is the herd."""
-    async with aiohttp.ClientSession(url, headers=await herd_headers(store)) as client:
+async def herd_client(
+    store: Store, url: str, origin: Origin = OPERATOR
+) -> AsyncIterator[aiohttp.ClientSession]:
+    """A client at an internal port, to which it is the herd; it asks for whom the origin says."""
+    async with aiohttp.ClientSession(url, headers=await herd_headers(store, origin)) as client:
+        yield client
+
+
+@asynccontextmanager
+async def account_client(
+    store: Store, url: str, account: str, *scopes: Scope
+) -> AsyncIterator[aiohttp.ClientSession]:
+    """The same for a client of an account, whose token is good for these scopes; by default for its use."""
+    granted = frozenset(scopes or (Scope.USE,))
+    with suppress(AlreadyExists):
+        await Tokens(store).create("ci", account=account, scopes=granted)
+    token_id = await id_of_token(store, account)
+    origin = Origin(account=account, address="10.0.0.8", token="ci", token_id=token_id, scopes=granted)
+    async with herd_client(store, url, origin) as client:
         yield client
 
 

@@ -18,7 +18,7 @@ from playwright._impl._driver import compute_driver_executable
 from playwright.async_api import Browser, Page, async_playwright
 
 from herds import DEADLINE, REMUDA
-from processes import find_processes
+from processes import command_of, find_processes, is_alive
 from remuda.base.processes import die_with_parent
 from remuda.fleet.leftovers import MARK
 from remuda.store import Store
@@ -30,13 +30,14 @@ PAGE = "data:text/html,<title>Pasture</title>"
 _HOLDER = """
 import asyncio, json, sys
 from remuda.base.config import load_config
+from remuda.cli.rooms import SECTIONS
 from remuda.base.confinement import protection_of
 from remuda.base.errors import DriverUnavailable
 from remuda.playwright.browsers import find_launch
 from remuda.playwright.server import BrowserServer
 
 async def main():
-    config = load_config()
+    config = load_config(SECTIONS)
     server = BrowserServer(find_launch(sys.argv[1], config), protection_of(config))
     answers = {"connections": server.connections, "stop": server.stop, "ended": server.ended}
     try:
@@ -91,6 +92,15 @@ class Holder:
     async def has_connections(self, count: int) -> bool:
         return bool(await self.ask("connections") == count)
 
+    async def end(self) -> None:
+        """Has the process end in good order, if it still runs."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        if self.process.poll() is None:
+            self.process.stdin.close()
+            await asyncio.to_thread(self.process.wait, DEADLINE)
+        self.process.stdout.close()
+
 
 @asynccontextmanager
 async def holder(
@@ -102,31 +112,34 @@ async def holder(
         await running.start()
         yield running
     finally:
-        assert running.process.stdin is not None
-        assert running.process.stdout is not None
-        if running.process.poll() is None:
-            running.process.stdin.close()
-            await asyncio.to_thread(running.process.wait, DEADLINE)
-        running.process.stdout.close()
+        await running.end()
 
 
 def browser_process(directory: Path) -> psutil.Process:
     """The main process of the browser whose files are there."""
-    found = [process for process in processes_of(directory) if _is_browser(process.cmdline())]
+    found = [process for process in processes_of(directory) if _is_browser(command_of(process))]
     # What it has just forked looks as it does, for a moment.
-    (first,) = [process for process in found if process.parent() not in found]
+    known = {process.pid for process in found}
+    (first,) = [process for process in found if is_alive(process) and process.ppid() not in known]
     return first
 
 
 def driver_process(directory: Path) -> psutil.Process:
     """The driver of that browser."""
-    (found,) = [process for process in processes_of(directory) if "launch-server" in process.cmdline()]
+    (found,) = [process for process in processes_of(directory) if "launch-server" in command_of(process)]
     return found
 
 
 def _is_browser(command: list[str]) -> bool:
     # Not the scripts around the binaries, nor the processes for tabs and the like, which carry a type.
-    is_binary = Path(command[0]).name in ("chrome", "chromium", "chromium-headless-shell", "firefox-esr")
+    if not command:
+        return False
+    is_binary = Path(command[0]).name in (
+        "chrome",
+        "chromium",
+        "chromium-headless-shell",
+        "firefox-esr",
+    )
     is_part = any(word.startswith("--type=") for word in command) or "-contentproc" in command
     return is_binary and not is_part
 

@@ -13,6 +13,14 @@ from remuda.keyspace import grid
 from remuda.store import Store
 from waiting import eventually
 
+# In one process, so that only one herd has to start for them.
+pytestmark = pytest.mark.xdist_group("cdp")
+
+
+@pytest.fixture
+def herd(light_herd: Herd) -> Herd:
+    return light_herd
+
 
 @pytest.fixture
 async def store(herd: Herd) -> AsyncIterator[Store]:
@@ -45,7 +53,7 @@ async def test_every_form_of_the_address_leads_to_a_browser(
     scheme, path = form.split(" ")
     browser = await playwright.chromium.connect_over_cdp(herd.url.replace("http", scheme) + path)
 
-    assert await visit(browser, "corral") == ["corral"]
+    assert await visit(browser, "page") == ["page"]
     await browser.close()
 
 

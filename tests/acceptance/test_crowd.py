@@ -9,8 +9,8 @@ import psutil
 import pytest
 from selenium import webdriver
 
+from clients import options_for
 from herds import Herd, new_herd
-from installed import BROWSERS
 from processes import is_alive
 from remuda.keyspace import grid, metrics
 from remuda.store import Store
@@ -20,8 +20,6 @@ from waiting import eventually
 CLIENTS = 50
 SLOTS = 4
 COUNT_EVERY = 0.05
-# The lightest that there is: fifty starts of a whole Chromium would keep two cores busy for half a minute.
-BROWSER = "chrome-headless-shell" if "chrome-headless-shell" in BROWSERS else "chrome"
 PAGE = "data:text/html,<title>{}</title>"
 
 
@@ -38,9 +36,7 @@ async def store(herd: Herd) -> AsyncIterator[Store]:
 
 
 def use(url: str, number: int) -> str:
-    options = webdriver.ChromeOptions()
-    options.set_capability("browserName", BROWSER)
-    driver = webdriver.Remote(url, options=options)
+    driver = webdriver.Remote(url, options=options_for())
     try:
         driver.get(PAGE.format(number))
         return driver.title

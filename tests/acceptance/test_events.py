@@ -4,11 +4,12 @@ import json
 
 from selenium import webdriver
 
+from clients import options_for
 from herds import Herd
 
 
 def test_an_event_is_answered_as_by_selenium_grid_and_kept_in_the_log(herd: Herd) -> None:
-    driver = webdriver.Remote(herd.url, options=webdriver.ChromeOptions())
+    driver = webdriver.Remote(herd.url, options=options_for())
     session = driver.session_id
     try:
         event = {"eventType": "test:step", "payload": {"step": "pay"}}

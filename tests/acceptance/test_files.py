@@ -16,6 +16,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.file_detector import LocalFileDetector
 from selenium.webdriver.support.wait import WebDriverWait
 
+from clients import options_for
 from herds import Herd
 
 PATIENCE = 60
@@ -40,10 +41,7 @@ def expected(size: int) -> bytes:
 
 @contextmanager
 def session(herd: Herd, **capabilities: Any) -> Iterator[webdriver.Remote]:
-    options = webdriver.ChromeOptions()
-    for name, value in capabilities.items():
-        options.set_capability(name, value)
-    driver = webdriver.Remote(herd.url, options=options)
+    driver = webdriver.Remote(herd.url, options=options_for(**capabilities))
     try:
         yield driver
     finally:

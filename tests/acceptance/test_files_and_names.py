@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from selenium import webdriver
 
+from clients import options_for
 from herds import Herd
 from remuda.base.ids import SessionId
 from remuda.grid.sessions import Sessions
@@ -25,10 +26,7 @@ async def store(herd: Herd) -> AsyncIterator[Store]:
 
 
 async def opened(herd: Herd, **capabilities: Any) -> webdriver.Remote:
-    options = webdriver.ChromeOptions()
-    for name, value in capabilities.items():
-        options.set_capability(name, value)
-    return await asyncio.to_thread(webdriver.Remote, herd.url, options=options)
+    return await asyncio.to_thread(webdriver.Remote, herd.url, options=options_for(**capabilities))
 
 
 async def test_a_session_goes_by_the_names_that_its_client_gives_it(herd: Herd, store: Store) -> None:

@@ -11,6 +11,9 @@ import pytest
 
 from herds import DEADLINE, Herd
 
+# In one process, so that only one browser has to start for them.
+pytestmark = pytest.mark.xdist_group("framing")
+
 WANTED = {"capabilities": {"alwaysMatch": {"browserName": "chrome"}}}
 SCRIPT = {"script": "return arguments[0].length", "args": ["x" * 200_000]}
 HEAD = "POST {path} HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\n{framing}\r\n"

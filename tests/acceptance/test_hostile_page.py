@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
@@ -14,6 +15,7 @@ import pytest
 
 from grids import all_sessions
 from herds import DEADLINE, Herd
+from processes import children_of, listeners_of, name_of
 from remuda.keyspace import grid
 from remuda.keyspace.fleet import SECRET
 from remuda.store import Store
@@ -91,22 +93,19 @@ def open_ports(herd: Herd) -> dict[int, str]:
     """Every port of IPv4 that a process of the herd listens on, and the process."""
     found = {}
     for process in herd.processes():
-        try:
-            for each in process.net_connections("tcp4"):
-                if each.status == psutil.CONN_LISTEN:
-                    found[each.laddr.port] = process.name()
-        except (psutil.NoSuchProcess, psutil.AccessDenied):
-            continue
+        for each in listeners_of(process):
+            if each.family == socket.AF_INET:
+                found[each.laddr.port] = name_of(process)
     return found
 
 
 def drivers_of(herd: Herd) -> set[psutil.Process]:
-    return {each for each in herd.processes() if each.name().startswith(DRIVERS)}
+    return {each for each in herd.processes() if name_of(each).startswith(DRIVERS)}
 
 
 def browsers_of(herd: Herd) -> int:
     """How many browsers its drivers have started."""
-    return sum(len(each.children()) for each in drivers_of(herd))
+    return sum(len(children_of(each)) for each in drivers_of(herd))
 
 
 async def is_at_rest(herd: Herd) -> bool:

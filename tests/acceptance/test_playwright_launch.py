@@ -41,29 +41,22 @@ async def places(herd: Herd, browser: str) -> list[int]:
     return [int(count) for field, count in counts.items() if field.startswith(f"{browser}:")]
 
 
-@pytest.mark.parametrize("name", ["chromium", "firefox"])
+@pytest.mark.parametrize("address", ["ws://{}/playwright/chromium?own=true", "http://{}?own=true"])
 async def test_a_browser_of_ones_own_is_counted_and_ends_with_the_connection(
-    herd: Herd, playwright: Playwright, name: str
+    herd: Herd, playwright: Playwright, address: str
 ) -> None:
-    browser = await getattr(playwright, name).connect(f"{socket_of(herd)}/playwright/{name}?own=true")
+    browser = await playwright.chromium.connect(address.format(herd.url.partition("//")[2]))
     page = await browser.new_page()
     await page.goto("data:text/html,<title>mine</title>")
 
     assert await page.title() == "mine"
-    assert await places(herd, f"{name}-own") == [1]
+    assert await places(herd, "chromium-own") == [1]
     await browser.close()
-    await eventually(lambda: is_free(herd, f"{name}-own"))
+    await eventually(lambda: is_free(herd, "chromium-own"))
 
 
 async def is_free(herd: Herd, browser: str) -> bool:
     return not any(await places(herd, browser))
-
-
-async def test_an_address_with_http_leads_to_one_too(herd: Herd, playwright: Playwright) -> None:
-    browser = await playwright.chromium.connect(f"{herd.url}?own=true")
-
-    assert 1 in await places(herd, "chromium-own")
-    await browser.close()
 
 
 @dataclass(frozen=True)
@@ -103,35 +96,33 @@ def command_at(port: int) -> Sequence[str]:
     return psutil.Process(pid).cmdline()
 
 
-@pytest.mark.parametrize("name", ["chromium", "firefox"])
-async def test_a_proxy_is_used(herd: Herd, playwright: Playwright, name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "path", "agent"),
+    [
+        # Options make a browser one's own by themselves.
+        ("chromium", "", {"args": ["--user-agent=Mule"]}),
+        (
+            "firefox",
+            "/playwright/firefox?own=true",
+            {"firefoxUserPrefs": {"general.useragent.override": "Mule"}},
+        ),
+    ],
+)
+async def test_launch_options_take_effect_in_a_browser_of_ones_own(
+    herd: Herd, playwright: Playwright, name: str, path: str, agent: dict[str, Any]
+) -> None:
     async with answering("<title>by way of the proxy</title>") as (port, visits):
-        headers = options(proxy={"server": f"http://127.0.0.1:{port}"})
-        browser = await getattr(playwright, name).connect(socket_of(herd), headers=headers)
+        headers = options(proxy={"server": f"http://127.0.0.1:{port}"}, **agent)
+        browser = await getattr(playwright, name).connect(socket_of(herd) + path, headers=headers)
         page = await browser.new_page()
         await page.goto("http://pasture.invalid/")
 
         assert await page.title() == "by way of the proxy"
         assert "GET http://pasture.invalid/ HTTP/1.1" in [visit.line for visit in visits]
+        assert await page.evaluate("navigator.userAgent") == "Mule"
+        assert await places(herd, f"{name}-own") == [1]
         await browser.close()
-
-
-async def test_arguments_take_effect(herd: Herd, playwright: Playwright) -> None:
-    headers = options(args=["--user-agent=Mule"])
-    browser = await playwright.chromium.connect(socket_of(herd), headers=headers)
-    page = await browser.new_page()
-
-    assert await page.evaluate("navigator.userAgent") == "Mule"
-    await browser.close()
-
-
-async def test_preferences_take_effect(herd: Herd, playwright: Playwright) -> None:
-    headers = options(firefoxUserPrefs={"general.useragent.override": "Mule"})
-    browser = await playwright.firefox.connect(socket_of(herd), headers=headers)
-    page = await browser.new_page()
-
-    assert await page.evaluate("navigator.userAgent") == "Mule"
-    await browser.close()
+    await eventually(lambda: is_free(herd, f"{name}-own"))
 
 
 async def test_a_forbidden_argument_is_refused_by_its_name(herd: Herd, playwright: Playwright) -> None:

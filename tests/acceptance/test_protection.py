@@ -1,50 +1,69 @@
 """What a client can steal through a browser of a herd that root has started: nothing."""
 
+import asyncio
+import base64
+import io
 import json
 import os
+import shutil
 import socket
 import stat
 import subprocess
+import zipfile
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import psutil
 import pytest
 from playwright.sync_api import Error, sync_playwright
 
-from herds import Herd, new_herd
-from installed import BROWSERS
-from remuda.base.config import Config
+from herds import DEADLINE, Herd, new_herd
+from hostile_wishes import CHROMIUM
+from installed import BROWSERS, LIGHTEST
+from lending import Lender
+from processes import listeners_of
+from remuda.base.confinement import OPENERS, ProtectionConfig
+from remuda.base.landlock import landlock_version
 from remuda.base.reach import hold_directory
 from remuda.base.users import read_uids, take_identity
+from remuda.fleet.relay import Address
+from remuda.fleet.websocket import WebSocket
 from waiting import eventually
 
 pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="only root can give browsers users of their own"),
     pytest.mark.xdist_group("protection"),
 ]
-UIDS = read_uids(Config().browser_uids)
+UIDS = read_uids(ProtectionConfig.browser_uids)
 NAMES = list(BROWSERS)
 JSON = {"Content-Type": "application/json"}
 
 
 @pytest.fixture(scope="module")
 def herd() -> Iterator[Herd]:
-    with new_herd("--slots", "3", environ={"AWS_SECRET_ACCESS_KEY": "s3cret"}) as herd:
+    # What an operator allows here has a browser run programs: that it can do no harm is looked at below.
+    environ = {
+        "AWS_SECRET_ACCESS_KEY": "s3cret",
+        "REMUDA_ALLOW_BROWSER_ARGS": "remote-allow-system-access",
+    }
+    with new_herd("--slots", "3", environ=environ) as herd:
         yield herd
 
 
 class Session:
     """A session and what it asks."""
 
-    def __init__(self, herd: Herd, browser: str) -> None:
-        body = {"capabilities": {"alwaysMatch": {"browserName": browser}}}
+    def __init__(self, herd: Herd, browser: str, **capabilities: Any) -> None:
+        body = {"capabilities": {"alwaysMatch": {"browserName": browser, **capabilities}}}
         self._herd = herd
         answer = self._post("/session", body)
         assert "sessionId" in answer, answer
         self.id = answer["sessionId"]
+        self.capabilities = answer["capabilities"]
 
     def _post(self, path: str, body: dict[str, Any]) -> Any:
         return self._herd.request("POST", path, json.dumps(body), **JSON)[1]["value"]
@@ -60,28 +79,56 @@ class Session:
         script = "return document.documentElement.innerText || document.documentElement.textContent"
         return str(self.ask("execute/sync", {"script": script, "args": []}))
 
+    def has_windows(self, count: int) -> bool:
+        handles = self._herd.request("GET", f"/session/{self.id}/window/handles")[1]["value"]
+        return len(handles) == count
+
+    def is_usable(self) -> bool:
+        """Whether it still shows what it is told to."""
+        return self.text_of("data:text/html,well") == "well"
+
     def close(self) -> None:
         self._herd.request("DELETE", f"/session/{self.id}")
 
 
-@pytest.fixture(params=NAMES)
-def session(herd: Herd, request: pytest.FixtureRequest) -> Iterator[Session]:
-    session = Session(herd, request.param)
-    yield session
-    session.close()
+@pytest.fixture(scope="module", params=NAMES)
+def lender(herd: Herd, request: pytest.FixtureRequest) -> Iterator[Lender[Session]]:
+    """Lends a session of each browser in turn."""
+    lender = Lender(partial(Session, herd, request.param), is_usable=Session.is_usable, end=Session.close)
+    yield lender
+    lender.end()
+
+
+@pytest.fixture
+def session(lender: Lender[Session]) -> Session:
+    """A session that tests look at, and leave as it is but for its page."""
+    return lender.lend()
 
 
 def processes_of(herd: Herd) -> list[tuple[str, dict[str, str]]]:
     """The command of every process of the herd, and what the kernel says of its rights."""
+    return [each for process in herd.processes() for each in look_at(process)]
+
+
+def look_at(process: psutil.Process) -> list[tuple[str, dict[str, str]]]:
+    """The command of a process and what the kernel says of it; nothing if it is gone."""
+    with suppress(psutil.NoSuchProcess, FileNotFoundError, ProcessLookupError):
+        command = " ".join(process.cmdline())
+        lines = Path(f"/proc/{process.pid}/status").read_text().splitlines()
+        status = {name: text.strip() for name, _, text in (x.partition(":") for x in lines)}
+        return [(command, status)]
+    return []
+
+
+def pages_of(herd: Herd) -> list[dict[str, str]]:
+    """What the kernel says of the processes of Chromium's pages. They are looked for below their drivers: a
+    page's process writes its title over its environment."""
     found = []
-    for process in herd.processes():
-        with suppress(psutil.NoSuchProcess, FileNotFoundError, ProcessLookupError):
-            command = " ".join(process.cmdline())
-            lines = Path(f"/proc/{process.pid}/status").read_text().splitlines()
-            found.append(
-                (command, {name: text.strip() for name, _, text in (x.partition(":") for x in lines)})
-            )
-    return found
+    for driver in herd.processes():
+        with suppress(psutil.NoSuchProcess):
+            below = driver.children(recursive=True) if "driver" in driver.name() else []
+            found += [each for process in below for each in look_at(process)]
+    return [status for command, status in found if "--type=renderer" in command]
 
 
 def uids_of(status: dict[str, str]) -> set[int]:
@@ -103,23 +150,61 @@ def can_connect(path: Path, *, uid: int, group: int | None = None) -> bool:
 
 
 def test_browsers_drivers_and_nodes_have_no_rights(herd: Herd, session: Session) -> None:
-    # The nursery and the nodes, which it forks, have the same command.
+    # The fork server and the nodes, which it forks, have the same command.
     ours = ("remuda.cli.main", "-server ", "redis.sock")
     theirs = [
         (command, status)
         for command, status in processes_of(herd)
-        if not any(word in command for word in ours) and not ("nursery" in command and 0 in uids_of(status))
+        if not any(word in command for word in ours)
+        and not ("forkserver" in command and 0 in uids_of(status))
     ]
 
     assert any("driver" in command for command, _ in theirs)
-    assert any("nursery" in command for command, _ in theirs)
+    assert any("forkserver" in command for command, _ in theirs)
     for command, status in theirs:
         assert uids_of(status) <= set(UIDS[1:]), command
         assert (status["Groups"], status["NoNewPrivs"]) == ("", "1"), command
 
 
-def test_no_browser_is_without_its_own_sandbox(herd: Herd, session: Session) -> None:
+def test_browsers_find_no_program_that_starts_others(herd: Herd, session: Session) -> None:
+    paths = []
+    for process in herd.processes():
+        with suppress(psutil.NoSuchProcess):  # That of the session before, perhaps.
+            if process.uids().real in UIDS and "driver" in process.name():
+                paths.append(process.environ()["PATH"])
+
+    assert paths
+    for path in paths:
+        # Of a page's `mailto:` link, for instance.
+        opener = Path(str(shutil.which("xdg-open", path=path)))
+        assert opener.read_bytes() == (OPENERS / "xdg-open").read_bytes()
+
+
+async def test_no_browser_is_without_its_own_sandbox(herd: Herd, session: Session) -> None:
+    def are_pages_confined() -> bool:
+        pages = pages_of(herd)
+        # In namespaces of their own, and behind a filter of system calls.
+        confined = [len(each["NSpid"].split()) > 1 and each["Seccomp"] == "2" for each in pages]
+        return all(confined) and bool(pages) == (session.capabilities["browserName"] in CHROMIUM)
+
     assert not [command for command, _ in processes_of(herd) if "--no-sandbox" in command]
+    await eventually(are_pages_confined, DEADLINE)
+
+
+def test_browsers_of_other_clients_reach_neither_driver_nor_browser(herd: Herd, session: Session) -> None:
+    # Nodes, which the fork server forks, are behind the herd's secret.
+    sockets = []
+    for process in herd.processes():
+        with suppress(psutil.NoSuchProcess):  # One of the session before, perhaps.
+            if process.uids().real in UIDS and "forkserver" not in " ".join(process.cmdline()):
+                sockets += listeners_of(process)
+    ports = {each.laddr.port for each in sockets}
+
+    assert ports
+    for port in ports:
+        # Dropped, not refused.
+        with pytest.raises(TimeoutError):
+            socket.create_connection(("127.0.0.1", port), 0.2)
 
 
 def test_a_page_shows_no_file_of_the_machine(herd: Herd, session: Session, tmp_path: Path) -> None:
@@ -138,7 +223,7 @@ def test_a_page_shows_no_file_of_the_machine(herd: Herd, session: Session, tmp_p
 
 
 def test_a_session_does_not_see_anothers_files(herd: Herd, session: Session) -> None:
-    other = Session(herd, "chrome")
+    other = Session(herd, LIGHTEST)
     directories = set()
     for process in herd.processes():
         with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
@@ -170,6 +255,112 @@ def test_downloads_cannot_be_sent_out_of_the_browsers_directory(herd: Herd) -> N
         session.ask("url", {"url": "data:text/html,done"})
 
         assert list(target.iterdir()) == []
+    finally:
+        session.close()
+        subprocess.run(["rm", "-r", target], check=True)
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name in CHROMIUM])
+async def test_no_extension_of_a_chromium_finds_a_program_to_start(herd: Herd, name: str) -> None:
+    session = await asyncio.to_thread(Session, herd, name)
+    try:
+        profile = Path(session.capabilities["chrome"]["userDataDir"])
+
+        # Where it would look for one.
+        assert not can_write(profile / "NativeMessagingHosts", uid=profile.stat().st_uid)
+    finally:
+        session.close()
+    await eventually(lambda: not profile.parent.exists())
+
+
+@pytest.mark.skipif(not landlock_version(), reason="needs Landlock")
+@pytest.mark.skipif("firefox" not in NAMES, reason="needs Firefox")
+async def test_no_add_on_of_a_firefox_starts_a_program(herd: Herd) -> None:
+    session = await asyncio.to_thread(Session, herd, "firefox", webSocketUrl=True)
+    home = Path(session.capabilities["moz:profile"]).parent
+    # The program gets the manifest as its argument, and a shell takes the words of that for commands.
+    program = {"path": "/bin/sh", "description": f"$(echo > {home}/started)", "type": "stdio"}
+    hosts = home / ".mozilla/native-messaging-hosts"
+    for place in (hosts, home / ".config/mozilla/native-messaging-hosts"):
+        assert not can_write(place, uid=home.stat().st_uid)
+    # As if one could be saved there all the same.
+    (hosts / "evil.json").write_text(json.dumps({**program, "name": "evil", "allowed_extensions": ["e@e.e"]}))
+    for path in (hosts, hosts / "evil.json"):
+        path.chmod(0o755)
+    ended = "browser.runtime.connectNative('evil').onDisconnect.addListener(() => browser.tabs.create({}))"
+    addon = {
+        "manifest_version": 2,
+        "name": "evil",
+        "version": "1",
+        "permissions": ["nativeMessaging"],
+        "background": {"scripts": ["background.js"]},
+        "browser_specific_settings": {"gecko": {"id": "e@e.e"}},
+    }
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        archive.writestr("manifest.json", json.dumps(addon))
+        archive.writestr("background.js", ended)
+    data = {"type": "base64", "value": base64.b64encode(packed.getvalue()).decode()}
+    url = urlsplit(session.capabilities["webSocketUrl"])
+    address = Address(str(url.hostname), url.port or 0)
+    with closing(await WebSocket.open(address, url.path, timeout=DEADLINE)) as bidi:
+        order = {"id": 1, "method": "webExtension.install", "params": {"extensionData": data}}
+        bidi.send(json.dumps(order))
+        assert json.loads(await anext(aiter(bidi)))["type"] == "success"
+
+        await eventually(lambda: asyncio.to_thread(session.has_windows, 2))
+        assert not (home / "started").exists()
+    session.close()
+
+
+def can_write(directory: Path, *, uid: int) -> bool:
+    """Whether a process of this user can make a file there."""
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            take_identity(uid)
+            (directory / "file").touch()
+            status = 0
+        finally:
+            os._exit(status)
+    return os.waitpid(pid, 0)[1] == 0
+
+
+RUN_SHELL = """
+    const {classes, interfaces} = Components;
+    const file = classes["@mozilla.org/file/local;1"].createInstance(interfaces.nsIFile);
+    file.initWithPath("/bin/sh");
+    const process = classes["@mozilla.org/process/util;1"].createInstance(interfaces.nsIProcess);
+    process.init(file);
+    process.run(true, ["-c", arguments[0]], 2);
+    return process.exitValue;
+"""
+WRITE_FILE = "return IOUtils.writeUTF8(arguments[0], 'x').then(() => 'written', String)"
+READ_FILE = "return IOUtils.readUTF8(arguments[0]).then(text => 'read', String)"
+
+
+@pytest.mark.skipif(not landlock_version(), reason="needs Landlock")
+@pytest.mark.skipif("firefox" not in NAMES, reason="needs Firefox")
+def test_a_client_with_all_rights_of_a_firefox_has_none_of_the_machine(herd: Herd) -> None:
+    target = Path(f"/tmp/programs-{os.getpid()}")
+    target.mkdir()
+    target.chmod(0o777)
+    options = {"args": ["-headless", "-remote-allow-system-access"]}
+    session = Session(herd, "firefox", **{"moz:firefoxOptions": options})
+    try:
+        assert session.ask("moz/context", {"context": "chrome"}) is None
+
+        def run(script: str, *args: str) -> Any:
+            return session.ask("execute/sync", {"script": script, "args": args})
+
+        own = f"{session.capabilities['moz:profile']}/own"
+        assert (run(WRITE_FILE, own), run(READ_FILE, own)) == ("written", "read")
+        assert run(WRITE_FILE, f"{target}/marker") != "written"
+        assert run(RUN_SHELL, f"id > {target}/marker") != 0
+        assert list(target.iterdir()) == []
+        assert run(READ_FILE, "/etc/shadow") != "read"
+        assert run(READ_FILE, f"{herd.data}/lock") != "read"
     finally:
         session.close()
         subprocess.run(["rm", "-r", target], check=True)

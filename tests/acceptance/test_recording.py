@@ -33,7 +33,7 @@ async def store(herd: Herd) -> AsyncIterator[Store]:
         yield store
 
 
-class Ride:
+class DrivenSession:
     """A session, asked in a thread so that the test can look on."""
 
     def __init__(self, driver: webdriver.Remote) -> None:
@@ -68,15 +68,15 @@ def fetch(url: str) -> str:
 
 
 @asynccontextmanager
-async def riding(herd: Herd, **capabilities: Any) -> AsyncIterator[Ride]:
+async def driving(herd: Herd, **capabilities: Any) -> AsyncIterator[DrivenSession]:
     options = webdriver.ChromeOptions()
     for name, value in capabilities.items():
         options.set_capability(name, value)
-    ride = Ride(await asyncio.to_thread(webdriver.Remote, herd.url, options=options))
+    driven = DrivenSession(await asyncio.to_thread(webdriver.Remote, herd.url, options=options))
     try:
-        yield ride
+        yield driven
     finally:
-        await ride.quit()
+        await driven.quit()
 
 
 def directory_of(herd: Herd, session: SessionId) -> Path:
@@ -84,32 +84,32 @@ def directory_of(herd: Herd, session: SessionId) -> Path:
 
 
 async def test_a_session_is_watched_live_and_later(herd: Herd, store: Store) -> None:
-    async with riding(herd, **RECORDED) as ride:
-        assert ride.driver.capabilities["se:recordVideo"] is True
-        await ride.show(page("red"))
-        await eventually(ride.has_segment, DEADLINE)
-        await ride.show(page("blue"))
+    async with driving(herd, **RECORDED) as driven:
+        assert driven.driver.capabilities["se:recordVideo"] is True
+        await driven.show(page("red"))
+        await eventually(driven.has_segment, DEADLINE)
+        await driven.show(page("blue"))
 
-        live = await ride.read("stream.m3u8")
+        live = await driven.read("stream.m3u8")
         assert "#EXT-X-PLAYLIST-TYPE:EVENT" in live
-        assert not await ride.is_complete()
-        assert "stream.m3u8" in await ride.read("video.m3u8")
-        played = await asyncio.to_thread(colours, ride.video["url"], most=20)
-        storage_id = await store.get(grid.SESSION_STORAGE(ride.session))
-        shown = (await asyncio.to_thread(herd.request, "GET", f"/api/sessions/{ride.session}"))[1]
-        await eventually(lambda: has_colour(directory_of(herd, ride.session) / "video.mp4", BLUE), DEADLINE)
+        assert not await driven.is_complete()
+        assert "stream.m3u8" in await driven.read("video.m3u8")
+        played = await asyncio.to_thread(colours, driven.video["url"], most=20)
+        storage_id = await store.get(grid.SESSION_STORAGE(driven.session))
+        shown = (await asyncio.to_thread(herd.request, "GET", f"/api/sessions/{driven.session}"))[1]
+        await eventually(lambda: has_colour(directory_of(herd, driven.session) / "video.mp4", BLUE), DEADLINE)
 
-    await eventually(ride.is_complete, DEADLINE)
+    await eventually(driven.is_complete, DEADLINE)
     assert any(is_like(colour, RED) for colour in played)
-    assert (await ride.read("stream.m3u8")).startswith(live.rstrip())
-    assert ride.video["url"] == f"{herd.url}/storage/{storage_id}/{ride.session}/video.m3u8"
-    assert shown["videoUrl"] == f"/storage/{storage_id}/{ride.session}/video.m3u8"
-    video = probe(ride.video["file"])
+    assert (await driven.read("stream.m3u8")).startswith(live.rstrip())
+    assert driven.video["url"] == f"{herd.url}/storage/{storage_id}/{driven.session}/video.m3u8"
+    assert shown["videoUrl"] == f"/storage/{storage_id}/{driven.session}/video.m3u8"
+    video = probe(driven.video["file"])
     assert (video.width, video.height, video.rate) == (1280, 720, "10/1")
     assert video.frames == pytest.approx(video.duration * 10, abs=2)
     assert video.duration >= 4
-    assert "RFAILURE" not in await codes_of(store, ride.session)
-    await assert_indexed(herd, store, ride.session, storage_id or "")
+    assert "RFAILURE" not in await codes_of(store, driven.session)
+    await assert_indexed(herd, store, driven.session, storage_id or "")
 
 
 def has_colour(video: Path, colour: tuple[int, int, int]) -> bool:
@@ -121,7 +121,7 @@ async def assert_indexed(herd: Herd, store: Store, session: SessionId, storage_i
     directory = directory_of(herd, session)
 
     async def knows_all() -> bool:
-        known = {each.place.name: each.size for each in await indexed(directory.parent, session)}
+        known = {each.path.name: each.size for each in await indexed(directory.parent, session)}
         return known == {each.name: each.stat().st_size for each in directory.iterdir()}
 
     await eventually(knows_all, DEADLINE)
@@ -132,40 +132,40 @@ async def assert_indexed(herd: Herd, store: Store, session: SessionId, storage_i
 
 
 async def test_messages_of_the_client_are_subtitles_and_no_cookies(herd: Herd) -> None:
-    async with riding(herd, **RECORDED) as ride:
-        await ride.show(f"{herd.url}/healthz")
-        await eventually(ride.has_segment, DEADLINE)
+    async with driving(herd, **RECORDED) as driven:
+        await driven.show(f"{herd.url}/healthz")
+        await eventually(driven.has_segment, DEADLINE)
         for name in ("webgrid:message", "remuda:message"):
-            await asyncio.to_thread(ride.driver.add_cookie, {"name": name, "value": f"by <{name}>"})
-        path = f"/session/{ride.session}/remuda/message"
+            await asyncio.to_thread(driven.driver.add_cookie, {"name": name, "value": f"by <{name}>"})
+        path = f"/session/{driven.session}/remuda/message"
         told = await asyncio.to_thread(herd.request, "POST", path, '{"message": "by a command"}')
         refused = await asyncio.to_thread(herd.request, "POST", path, '{"message": 5}')
 
         assert (told[0], refused[0]) == (200, 400)
-        assert await asyncio.to_thread(ride.driver.get_cookies) == []
-        live = await ride.read("messages.vtt")
+        assert await asyncio.to_thread(driven.driver.get_cookies) == []
+        live = await driven.read("messages.vtt")
 
-    await eventually(ride.is_complete, DEADLINE)
+    await eventually(driven.is_complete, DEADLINE)
     texts = ("by &lt;webgrid:message&gt;", "by &lt;remuda:message&gt;", "by a command")
     assert re.findall(r"\n(by .*)\n", live) == list(texts)
-    duration = probe(ride.video["file"]).duration
+    duration = probe(driven.video["file"]).duration
     begins = [float(each) for each in re.findall(r"00:00:(\d\d\.\d{3}) -->", live)]
     # The first segment was there before, and the session went on after.
     assert all(3.5 <= begin <= duration + 0.5 for begin in begins)
     assert begins == sorted(begins)
-    assert 'URI="messages.m3u8"' in await ride.read("video.m3u8")
-    parts = [line for line in (await ride.read("messages.m3u8")).splitlines() if line.endswith(".vtt")]
-    together = "".join([await ride.read(part) for part in dict.fromkeys(parts)])
+    assert 'URI="messages.m3u8"' in await driven.read("video.m3u8")
+    parts = [line for line in (await driven.read("messages.m3u8")).splitlines() if line.endswith(".vtt")]
+    together = "".join([await driven.read(part) for part in dict.fromkeys(parts)])
     assert all(text in together for text in texts)
 
 
 async def test_nothing_is_recorded_unless_somebody_asks(herd: Herd, store: Store) -> None:
-    async with riding(herd) as ride:
-        await asyncio.to_thread(ride.driver.add_cookie, {"name": "webgrid:message", "value": "to nobody"})
+    async with driving(herd) as driven:
+        await asyncio.to_thread(driven.driver.add_cookie, {"name": "webgrid:message", "value": "to nobody"})
 
-        assert ride.driver.capabilities.keys().isdisjoint({"remuda:video", "se:recordVideo"})
-        assert await store.get(grid.SESSION_STORAGE(ride.session)) is None
-        assert not directory_of(herd, ride.session).exists()
+        assert driven.driver.capabilities.keys().isdisjoint({"remuda:video", "se:recordVideo"})
+        assert await store.get(grid.SESSION_STORAGE(driven.session)) is None
+        assert not directory_of(herd, driven.session).exists()
 
 
 async def test_selenoids_options_decide_what_the_video_is_like(herd: Herd) -> None:
@@ -175,28 +175,28 @@ async def test_selenoids_options_decide_what_the_video_is_like(herd: Herd) -> No
         "videoFrameRate": 5,
         "videoName": "mine.mp4",
     }
-    async with riding(herd, **{"selenoid:options": options}) as ride:
-        await ride.show(page("green"))
-        await eventually(ride.has_segment, DEADLINE)
+    async with driving(herd, **{"selenoid:options": options}) as driven:
+        await driven.show(page("green"))
+        await eventually(driven.has_segment, DEADLINE)
 
-    await eventually(ride.is_complete, DEADLINE)
-    assert ride.video["file"].endswith(f"{ride.session}/mine.mp4")
-    video = probe(ride.video["file"])
+    await eventually(driven.is_complete, DEADLINE)
+    assert driven.video["file"].endswith(f"{driven.session}/mine.mp4")
+    video = probe(driven.video["file"])
     assert (video.width, video.height, video.rate) == (640, 480, "5/1")
-    assert is_like(colours(ride.video["file"])[-1], GREEN)
+    assert is_like(colours(driven.video["file"])[-1], GREEN)
 
 
 async def test_the_video_follows_the_client_from_window_to_window(herd: Herd) -> None:
-    async with riding(herd, **RECORDED) as ride:
-        await ride.show(page("red"))
-        first = ride.driver.current_window_handle
-        await asyncio.to_thread(ride.driver.switch_to.new_window, "tab")
-        await ride.show(page("blue"))
-        video = directory_of(herd, ride.session) / "video.mp4"
+    async with driving(herd, **RECORDED) as driven:
+        await driven.show(page("red"))
+        first = driven.driver.current_window_handle
+        await asyncio.to_thread(driven.driver.switch_to.new_window, "tab")
+        await driven.show(page("blue"))
+        video = directory_of(herd, driven.session) / "video.mp4"
 
         await eventually(lambda: shows(video, BLUE), DEADLINE)
-        await asyncio.to_thread(ride.driver.close)
-        await asyncio.to_thread(ride.driver.switch_to.window, first)
+        await asyncio.to_thread(driven.driver.close)
+        await asyncio.to_thread(driven.driver.switch_to.window, first)
         await eventually(lambda: shows(video, RED), DEADLINE)
 
 
@@ -217,20 +217,20 @@ PLAYED = (
 
 
 async def test_the_dashboard_plays_it_live_and_later(herd: Herd) -> None:
-    async with riding(herd) as viewer:
-        async with riding(herd, **RECORDED) as ride:
-            await ride.show(page("red"))
-            await ride.say("<look>")
-            await eventually(ride.has_segment, DEADLINE)
-            await viewer.show(f"{herd.url}/#session/{ride.session}")
+    async with driving(herd) as viewer:
+        async with driving(herd, **RECORDED) as driven:
+            await driven.show(page("red"))
+            await driven.say("<look>")
+            await eventually(driven.has_segment, DEADLINE)
+            await viewer.show(f"{herd.url}/#session/{driven.session}")
 
             await eventually(lambda: is_played(viewer, is_over=False), DEADLINE)
-        await eventually(ride.is_complete, DEADLINE)
+        await eventually(driven.is_complete, DEADLINE)
 
         await eventually(lambda: is_played(viewer, is_over=True), DEADLINE)
 
 
-async def is_played(viewer: Ride, *, is_over: bool) -> bool:
+async def is_played(viewer: DrivenSession, *, is_over: bool) -> bool:
     """Whether the dashboard shows pictures and messages, of a video that has an end or not."""
     seen = await asyncio.to_thread(viewer.driver.execute_script, PLAYED)
     if seen is None:

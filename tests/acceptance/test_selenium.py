@@ -14,7 +14,9 @@ from selenium import webdriver
 from selenium.common.exceptions import InvalidSessionIdException, SessionNotCreatedException
 from selenium.webdriver.common.by import By
 
+from clients import options_for
 from herds import Herd
+from installed import LIGHTEST
 from readme import snippet_with
 from remuda.base.ids import SessionId
 from remuda.grid.model import State, state_of
@@ -34,8 +36,8 @@ async def store(herd: Herd) -> AsyncIterator[Store]:
 
 
 @contextmanager
-def session(url: str) -> Iterator[webdriver.Remote]:
-    driver = webdriver.Remote(url, options=webdriver.ChromeOptions())
+def session(url: str, browser: str = LIGHTEST) -> Iterator[webdriver.Remote]:
+    driver = webdriver.Remote(url, options=options_for(browser))
     try:
         yield driver
     finally:
@@ -44,7 +46,7 @@ def session(url: str) -> Iterator[webdriver.Remote]:
 
 @pytest.mark.parametrize("prefix", ["", "/wd/hub"])
 def test_a_stock_client_drives_a_page(herd: Herd, prefix: str) -> None:
-    with session(herd.url + prefix) as driver:
+    with session(herd.url + prefix, "chrome") as driver:
         driver.get(PAGE)
         driver.find_element(By.TAG_NAME, "button").click()
 
@@ -53,9 +55,7 @@ def test_a_stock_client_drives_a_page(herd: Herd, prefix: str) -> None:
 
 
 def test_what_a_client_calls_its_session_is_handed_back_as_by_selenium_grid(herd: Herd) -> None:
-    options = webdriver.ChromeOptions()
-    options.set_capability("se:name", "pay by card")
-    options.set_capability("se:ticket", 17)
+    options = options_for(**{"se:name": "pay by card", "se:ticket": 17})
     driver = webdriver.Remote(herd.url, options=options)
     try:
         told = driver.capabilities
@@ -80,8 +80,7 @@ def test_the_snippet_of_the_readme_works_as_it_stands(herd: Herd, tmp_path: Path
 
 
 async def test_bidi_works_at_the_url_that_the_client_is_given(herd: Herd) -> None:
-    options = webdriver.ChromeOptions()
-    options.set_capability("webSocketUrl", value=True)
+    options = options_for(webSocketUrl=True)
     driver = await asyncio.to_thread(webdriver.Remote, herd.url, options=options)
     try:
         url = driver.capabilities["webSocketUrl"]
@@ -98,7 +97,7 @@ async def test_bidi_works_at_the_url_that_the_client_is_given(herd: Herd) -> Non
 
 
 async def test_a_session_leaves_the_documented_traces(herd: Herd, store: Store) -> None:
-    driver = await asyncio.to_thread(webdriver.Remote, herd.url, options=webdriver.ChromeOptions())
+    driver = await asyncio.to_thread(webdriver.Remote, herd.url, options=options_for())
     session_id = SessionId(driver.session_id or "")
     assert await store.sismember(grid.SESSIONS_ACTIVE(), session_id)
     assert await store.exists(grid.SESSION_HEARTBEAT_NODE(session_id))
@@ -144,7 +143,7 @@ def test_a_browser_that_is_not_there_is_refused_at_once(herd: Herd) -> None:
 
 
 async def test_an_ended_session_says_when_and_why_it_ended(herd: Herd) -> None:
-    driver = await asyncio.to_thread(webdriver.Remote, herd.url, options=webdriver.ChromeOptions())
+    driver = await asyncio.to_thread(webdriver.Remote, herd.url, options=options_for())
     await asyncio.to_thread(driver.quit)
 
     async def says_when() -> bool:
@@ -159,7 +158,7 @@ async def test_an_ended_session_says_when_and_why_it_ended(herd: Herd) -> None:
 
 
 def test_closing_the_last_window_ends_the_session(herd: Herd) -> None:
-    driver = webdriver.Remote(herd.url, options=webdriver.ChromeOptions())
+    driver = webdriver.Remote(herd.url, options=options_for())
 
     driver.close()
 

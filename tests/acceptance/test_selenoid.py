@@ -3,25 +3,48 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import aiohttp
 import pytest
 from selenium import webdriver
+from selenium.common.exceptions import WebDriverException
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
+from clients import options_for
 from herds import Herd
-from remuda.grid.browsers import find_browsers
+from lending import Lender
+
+# In one process, so that only one browser has to start for them.
+pytestmark = pytest.mark.xdist_group("selenoid")
 
 PATIENCE = 30
 
 
+@pytest.fixture(scope="module")
+def lender(herd: Herd) -> Iterator[Lender[webdriver.Remote]]:
+    # A whole Chromium: a headless shell may have a clipboard of another kind.
+    start = partial(webdriver.Remote, herd.url, options=options_for("chrome"))
+    lender = Lender(start, is_usable=is_usable, end=webdriver.Remote.quit)
+    yield lender
+    lender.end()
+
+
+def is_usable(driver: webdriver.Remote) -> bool:
+    """Whether its one window still shows what it is told to."""
+    with suppress(WebDriverException):
+        driver.get("data:text/html,<title>well</title>")
+        return (driver.title, len(driver.window_handles)) == ("well", 1)
+    return False
+
+
 @pytest.fixture
-def driver(herd: Herd) -> Iterator[webdriver.Remote]:
-    driver = webdriver.Remote(herd.url, options=webdriver.ChromeOptions())
-    yield driver
-    driver.quit()
+def driver(lender: Lender[webdriver.Remote]) -> webdriver.Remote:
+    """A session that tests leave as it is but for its page and the clipboard."""
+    return lender.lend()
 
 
 @pytest.fixture
@@ -119,15 +142,3 @@ def test_what_is_no_use_of_the_clipboard_is_refused(
     status, answer, _ = herd.request(method, f"/clipboard/{driver.session_id}{rest}", body)
 
     assert (status, answer["value"]["error"]) == refusal
-
-
-def test_a_browser_without_devtools_has_no_clipboard_to_reach(herd: Herd) -> None:
-    if "firefox" not in {browser.name for browser in find_browsers()}:
-        pytest.skip("no Firefox here")
-    driver = webdriver.Remote(herd.url, options=webdriver.FirefoxOptions())
-    try:
-        status, answer, _ = herd.request("GET", f"/clipboard/{driver.session_id}")
-        assert (status, answer["value"]["error"]) == (404, "unknown command")
-        assert answer["value"]["message"] == "firefox has no DevTools to connect to"
-    finally:
-        driver.quit()

@@ -1,21 +1,30 @@
 """The commands that only look, and roles that run one by one."""
 
+import asyncio
 import json
 import os
 import signal
+import ssl
 import subprocess
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
+from aiohttp import web
 
-from herds import DEADLINE, REMUDA, running_herd
+from herds import DEADLINE, REMUDA, Herd, new_herd
+from installed import LIGHTEST
 from remuda import __version__
+from remuda.base.errors import InvalidArgument, Unavailable
+from remuda.cli.front_door import HerdAddress, ask_herd
 from remuda.fleet.role import running_roles
 from remuda.store import Store
 from waiting import eventually
+
+# In one process, so that only one herd has to start for them.
+pytestmark = pytest.mark.xdist_group("cli")
 
 
 def remuda(*args: str) -> subprocess.CompletedProcess[str]:
@@ -46,6 +55,15 @@ def test_the_version_is_told() -> None:
     assert remuda("--version").stdout == f"remuda {__version__}\n"
 
 
+def test_a_mistyped_variable_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REMUDA_SLOT", "8")
+
+    refused = remuda("run", "gateway")
+
+    assert refused.returncode == 1
+    assert refused.stderr == "remuda: There is no variable REMUDA_SLOT; did you mean REMUDA_SLOTS?\n"
+
+
 def test_keys_shows_every_room_or_just_what_is_asked_for() -> None:
     everything = remuda("keys").stdout
     assert "session:{session}:status" in everything
@@ -70,13 +88,16 @@ def test_doctor_fails_when_a_herd_could_not_run() -> None:
     assert "127.0.0.1:1" in result.stdout
 
 
-def test_status_shows_a_running_herd() -> None:
-    with (
-        tempfile.TemporaryDirectory(prefix="herd-") as directory,
-        running_herd(Path(directory) / "data") as herd,
-    ):
-        result = remuda("status", "--url", herd.url)
-        by_port = remuda("status", "--port", herd.url.rpartition(":")[2])
+@pytest.fixture(scope="module")
+def herd() -> Iterator[Herd]:
+    """A herd that the commands ask; each test ends its sessions and leaves it in service."""
+    with new_herd() as herd:
+        yield herd
+
+
+def test_status_shows_a_running_herd(herd: Herd) -> None:
+    result = remuda("status", "--url", herd.url)
+    by_port = remuda("status", "--port", herd.url.rpartition(":")[2])
 
     assert result.returncode == 0, result.stderr
     assert by_port.returncode == 0, by_port.stderr
@@ -85,46 +106,83 @@ def test_status_shows_a_running_herd() -> None:
         assert role in result.stdout
 
 
-def test_sessions_are_shown_and_killed() -> None:
-    with (
-        tempfile.TemporaryDirectory(prefix="herd-") as directory,
-        running_herd(Path(directory) / "data") as herd,
-    ):
-        capabilities = {"capabilities": {"alwaysMatch": {"se:name": "pay by card"}}}
-        status, created, _ = herd.request("POST", "/session", json.dumps(capabilities))
-        assert status == 200
-        session = created["value"]["sessionId"]
+def open_session(herd: Herd, **capabilities: str) -> tuple[int, Any]:
+    """Status and value of the answer to a client that wants a session."""
+    wanted = {"browserName": LIGHTEST, **capabilities}
+    body = json.dumps({"capabilities": {"alwaysMatch": wanted}})
+    status, answer, _ = herd.request("POST", "/session", body)
+    return status, answer["value"]
 
-        shown = remuda("sessions", "--url", herd.url)
-        killed = remuda("sessions", "kill", session, "--url", herd.url)
-        again = remuda("sessions", "kill", session, "--url", herd.url)
-        nobody = remuda("sessions", "kill", "nobody", "--url", herd.url)
+
+def has_no_sessions(herd: Herd) -> bool:
+    return not herd.request("GET", "/api/sessions")[1]["sessions"]
+
+
+def test_sessions_are_shown_and_killed(herd: Herd) -> None:
+    status, created = open_session(herd, **{"se:name": "pay by card"})
+    assert status == 200
+    session = created["sessionId"]
+
+    shown = remuda("sessions", "--url", herd.url)
+    killed = remuda("sessions", "kill", session, "--url", herd.url)
+    again = remuda("sessions", "kill", session, "--url", herd.url)
+    nobody = remuda("sessions", "kill", "nobody", "--url", herd.url)
 
     assert session in shown.stdout
     assert "pay by card" in shown.stdout
     assert killed.stdout == f"{session} ended\n"
-    assert again.stdout == f"{session} had ended before\n"
+    assert again.stdout == f"{session} had already ended\n"
     assert (nobody.returncode, nobody.stderr) == (1, "remuda: There is no session 'nobody'.\n")
 
 
-def test_the_only_orchestrator_is_taken_out_of_service_and_put_back() -> None:
-    with (
-        tempfile.TemporaryDirectory(prefix="herd-") as directory,
-        running_herd(Path(directory) / "data") as herd,
-    ):
-        name = (Path(directory) / "data" / "orchestrator-id").read_text()
+async def test_a_herd_behind_tls_is_asked(certificates: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def serve(_request: web.Request) -> web.Response:
+        return web.json_response({"sessions": []})
 
-        drained = remuda("drain", "--wait", "--url", herd.url)
-        shown = remuda("status", "--url", herd.url)
-        status, refused, _ = herd.request("POST", "/session", '{"capabilities": {}}')
-        resumed = remuda("drain", name, "--undo", "--url", herd.url)
-        served, _, _ = herd.request("POST", "/session", '{"capabilities": {}}')
-        nobody = remuda("drain", "nobody", "--url", herd.url)
+    app = web.Application()
+    app.router.add_get("/api/sessions", serve)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    tls.load_cert_chain(certificates / "cert.pem", certificates / "key.pem")
+    await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls).start()
+    url = f"https://127.0.0.1:{runner.addresses[0][1]}"
+    try:
+        with pytest.raises(Unavailable, match="self-signed certificate"):
+            await asyncio.to_thread(ask_herd, HerdAddress.parse(url), "/api/sessions")
+        named = HerdAddress.parse(url, cacert=certificates / "cert.pem")
+        assert await asyncio.to_thread(ask_herd, named, "/api/sessions") == {"sessions": []}
+        monkeypatch.setenv("SSL_CERT_FILE", str(certificates / "cert.pem"))
+        trusted = HerdAddress.parse(url)
+        assert await asyncio.to_thread(ask_herd, trusted, "/api/sessions") == {"sessions": []}
+    finally:
+        await runner.cleanup()
 
-    assert drained.stdout == f"{name} drains, 0 sessions\n{name} has no session any more\n"
+
+@pytest.mark.parametrize(
+    "url", ["", "127.0.0.1:4444", "ftp://a:1", "http://", "https://a:port", "http://[::1"]
+)
+def test_what_is_not_the_url_of_a_front_door_is_refused(url: str) -> None:
+    with pytest.raises(InvalidArgument, match="is not the URL of a front door"):
+        HerdAddress.parse(url)
+
+
+async def test_the_only_orchestrator_is_taken_out_of_service_and_put_back(herd: Herd) -> None:
+    name = (herd.data / "orchestrator-id").read_text()
+    await eventually(lambda: has_no_sessions(herd), DEADLINE)
+
+    drained = remuda("drain", "--wait", "--url", herd.url)
+    shown = remuda("status", "--url", herd.url)
+    status, refused = open_session(herd)
+    resumed = remuda("drain", name, "--undo", "--url", herd.url)
+    served, created = open_session(herd)
+    nobody = remuda("drain", "nobody", "--url", herd.url)
+    herd.request("DELETE", f"/session/{created['sessionId']}")
+
+    assert drained.stdout == f"{name} drains, 0 sessions\n{name} has no sessions left\n"
     assert "1 of 1 orchestrators draining" in shown.stdout
-    assert (status, refused["value"]["error"]) == (500, "session not created")
-    assert "no orchestrator is in service" in refused["value"]["message"]
+    assert (status, refused["error"]) == (500, "session not created")
+    assert "no orchestrator is in service" in refused["message"]
     assert resumed.stdout == f"{name} is in service, 0 sessions\n"
     assert served == 200
     assert (nobody.returncode, nobody.stderr) == (1, "remuda: There is no orchestrator 'nobody'.\n")
@@ -134,7 +192,7 @@ def test_what_cannot_be_done_with_sessions_is_said() -> None:
     result = remuda("sessions", "feed")
 
     assert result.returncode == 1
-    assert result.stderr == "remuda: it is `remuda sessions` or `remuda sessions kill ID...`\n"
+    assert result.stderr == "remuda: use `remuda sessions` or `remuda sessions kill ID...`\n"
 
 
 def test_status_of_no_herd_is_one_clear_line() -> None:
@@ -148,9 +206,9 @@ def test_status_of_no_herd_is_one_clear_line() -> None:
 @pytest.mark.parametrize(
     ("args", "line"),
     [
-        (("run", "cowboy"), "remuda: There is no role 'cowboy'; there are gateway, "),
-        (("run", "manager"), "remuda: A role needs to know its Redis: --redis URL or REMUDA_REDIS"),
-        (("run", "manager", "--redis", "ftp://x"), "remuda: 'ftp://x' is no Redis URL"),
+        (("run", "cowboy"), "remuda: There is no role 'cowboy'; the roles are gateway, "),
+        (("run", "manager"), "remuda: `remuda run` needs the URL of a Redis: set --redis or REMUDA_REDIS"),
+        (("run", "manager", "--redis", "ftp://x"), "remuda: 'ftp://x' is not a valid Redis URL"),
     ],
 )
 def test_a_role_that_cannot_run_says_why(args: tuple[str, ...], line: str) -> None:

@@ -1,19 +1,29 @@
 """What a browser's processes can reach of the machine: tried out by programs in a browser's place."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from disks import disk, filled
 from remuda.base.config import Config
-from remuda.base.confinement import Confinement, Protection, browser_environ, protection_of
-from remuda.base.errors import Misconfigured
+from remuda.base.confinement import (
+    OPENERS,
+    Confinement,
+    Protection,
+    ProtectionConfig,
+    browser_environ,
+    protection_of,
+)
+from remuda.base.errors import DriverUnavailable, Misconfigured
 from remuda.base.reach import hold_directory, is_open_to_all, make_reachable
 from remuda.base.users import claim_user, read_uids
 from waiting import eventually
@@ -23,14 +33,14 @@ UIDS = range(57000, 57100)
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 needs_landlock = pytest.mark.skipif(
-    protection_of(Config(browser_uids="")).landlock == 0, reason="no Landlock here"
+    protection_of(Config(ProtectionConfig(browser_uids=""))).landlock == 0, reason="no Landlock here"
 )
 
 
 @pytest.fixture
 def protection() -> Protection:
     uids = UIDS if os.geteuid() == 0 else range(0)
-    return replace(protection_of(Config(browser_uids="")), uids=uids, has_namespaces=True)
+    return replace(protection_of(Config(ProtectionConfig(browser_uids=""))), uids=uids, has_namespaces=True)
 
 
 @pytest.fixture
@@ -62,7 +72,7 @@ def run_inside(confinement: Confinement, place: Path, script: str) -> subprocess
     return subprocess.run(
         ["sh", "-c", script],
         cwd=place,
-        env=browser_environ(place),
+        env=browser_environ(place, confinement.openers),
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -92,6 +102,28 @@ def test_a_browser_writes_to_its_own_directory_and_nowhere_else(
     assert not Path(f"/var/tmp/marker-{os.getpid()}").exists()
 
 
+@pytest.mark.parametrize("opener", ["xdg-open", "xdg-email"])
+def test_a_browser_opens_nothing_with_another_program(
+    confinement: Confinement, place: Path, outside: Path, opener: str
+) -> None:
+    reachable = make_reachable(OPENERS, outside / "programs")
+
+    # With a screen, the machine's own starts what it finds in these files.
+    run = run_inside(
+        replace(confinement, openers=reachable),
+        place,
+        f"""
+        mkdir -p .config .local/share/applications
+        printf '[Default Applications]\\nx-scheme-handler/mailto=evil.desktop' > .config/mimeapps.list
+        printf '[Desktop Entry]\\nType=Application\\nName=evil\\nExec=/bin/echo started' \\
+            > .local/share/applications/evil.desktop
+        HOME=. DISPLAY=:0 {opener} mailto:a@example.com; echo $?
+        """,
+    )
+
+    assert run.stdout == "3\n"
+
+
 @needs_landlock
 def test_a_browser_reads_no_private_files(confinement: Confinement, place: Path, outside: Path) -> None:
     (outside / "secret").write_text("secret")
@@ -108,7 +140,7 @@ def test_a_browser_reads_no_private_files(confinement: Confinement, place: Path,
 @needs_landlock
 def test_a_browser_reads_what_the_config_names(confinement: Confinement, place: Path, outside: Path) -> None:
     (outside / "page.html").write_text("page")
-    reads = protection_of(Config(browser_reads=str(outside))).reads
+    reads = protection_of(Config(ProtectionConfig(browser_reads=str(outside)))).reads
     protection = replace(confinement.protection, reads=reads)
 
     run = run_inside(replace(confinement, protection=protection), place, f"cat {outside}/page.html")
@@ -124,10 +156,43 @@ def test_a_browser_runs_the_programs_of_the_system(confinement: Confinement, pla
 
 
 @needs_landlock
-def test_a_browser_cannot_run_what_it_has_written(confinement: Confinement, place: Path) -> None:
-    run = run_inside(confinement, place, "cp /bin/echo program; ./program ran")
+@pytest.mark.parametrize("where", [".", "/dev/shm"])
+def test_a_browser_cannot_run_what_it_has_written(confinement: Confinement, place: Path, where: str) -> None:
+    program = f"{where}/program-{os.getpid()}"
 
+    run = run_inside(confinement, place, f"cp /bin/echo {program}; {program} ran; rm {program}")
+
+    assert "denied" in run.stderr
     assert "ran" not in run.stdout
+
+
+@needs_landlock
+def test_a_native_browser_runs_nothing_but_itself_and_its_helpers(
+    confinement: Confinement, place: Path, outside: Path
+) -> None:
+    for name in ("browser", "helper"):
+        shutil.copy("/bin/sh", outside / name)
+    run = partial(subprocess.run, cwd=place, capture_output=True, text=True, timeout=30)
+    script = f"{outside}/helper -c 'echo helped'; /bin/echo ran; ./browser; cat /usr/bin/env"
+
+    alone = confinement.inside(place, [outside / "browser"], runs_alone=True)
+    said = run([outside / "browser", "-c", script], preexec_fn=alone)
+
+    assert said.stdout == "helped\n"
+
+
+@needs_landlock
+def test_a_browser_that_is_a_script_runs_the_programs_of_the_system(
+    confinement: Confinement, place: Path, outside: Path
+) -> None:
+    script = outside / "browser"
+    script.write_text("#!/bin/sh\n/bin/echo ran\n")
+    script.chmod(0o755)
+
+    alone = confinement.inside(place, [script], runs_alone=True)
+    said = subprocess.run([script], cwd=place, capture_output=True, text=True, timeout=30, preexec_fn=alone)
+
+    assert said.stdout == "ran\n"
 
 
 # Rights
@@ -147,13 +212,15 @@ def test_a_browser_has_a_user_of_its_own_and_no_groups(confinement: Confinement,
 def test_what_gives_up_root_cannot_be_spied_on_by_its_browser(protection: Protection, tmp_path: Path) -> None:
     script = """
 import os, subprocess, sys, time
+from functools import partial
 from pathlib import Path
 from remuda.base.confinement import Confinement, browser_environ, protection_of
 from remuda.base.config import Config
+from remuda.base.confinement import ProtectionConfig
 from remuda.base.reach import hold_modules
 from dataclasses import replace
 
-protection = replace(protection_of(Config(browser_uids="")), uids=range(57000, 57100))
+protection = replace(protection_of(Config(ProtectionConfig(browser_uids=""))), uids=range(57000, 57100))
 confinement = Confinement.claim(protection)
 hold_modules()
 confinement.become()
@@ -200,7 +267,8 @@ def test_the_environment_of_a_browser_has_none_of_the_herds_secrets(
     assert "secret" not in environ.values()
     assert sum(value == "kept" for value in environ.values()) == 5
     assert environ["HOME"] == environ["TMPDIR"] == str(tmp_path)
-    assert environ["PATH"] == os.environ["PATH"]
+    assert environ["DBUS_SESSION_BUS_ADDRESS"] == "disabled:"
+    assert environ["PATH"] == f"{OPENERS}:{os.environ['PATH']}"
 
 
 # Users
@@ -225,7 +293,7 @@ def test_a_user_is_free_when_its_last_holder_is_killed() -> None:
     user = claim_user(UIDS[60:61])
     holder = subprocess.Popen(["sleep", "60"], pass_fds=[user.lock])
     user.release()
-    with pytest.raises(Misconfigured, match="taken"):
+    with pytest.raises(Misconfigured, match="in use"):
         claim_user(UIDS[60:61])
 
     holder.kill()
@@ -289,6 +357,22 @@ def test_a_program_that_only_root_reaches_is_copied_to_where_all_do(tmp_path: Pa
         assert (closed / "driver" / "node").stat().st_mode & 0o777 == 0o700
     finally:
         subprocess.run(["rm", "-r", opened], check=True)
+
+
+@needs_root
+def test_half_a_copy_on_a_full_disk_is_not_taken_for_a_whole_one(tmp_path: Path) -> None:
+    closed = tmp_path / "closed"
+    (closed / "driver").mkdir(parents=True)
+    closed.chmod(0o700)
+    (closed / "driver" / "node").write_bytes(b"#" * 1_000_000)
+
+    with disk() as place:
+        with filled(place, free=500_000), pytest.raises(DriverUnavailable, match="No space left"):
+            make_reachable(closed / "driver", place / "programs")
+
+        copy = make_reachable(closed / "driver", place / "programs")
+
+        assert (copy / "node").stat().st_size == 1_000_000
 
 
 def test_a_program_that_all_reach_by_another_name_stays_where_it_is(tmp_path: Path) -> None:

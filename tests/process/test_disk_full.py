@@ -1,54 +1,19 @@
 """A herd whose disks are full says so, and is well again once there is room."""
 
-import ctypes
-import os
-import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from disks import FLOOR, disk, filled
 from herds import DEADLINE, Herd, running_herd
 
-SIZE = 64 << 20
-FLOOR = 20
-_MNT_DETACH = 2
-_libc = ctypes.CDLL(None, use_errno=True)
+pytestmark = pytest.mark.xdist_group("disk full")
+
 WANTED = '{"capabilities": {"alwaysMatch": {"browserName": "chrome"}}}'
-
-
-@contextmanager
-def disk() -> Iterator[Path]:
-    """A small disk of its own; only root may make one."""
-    # Not pytest's directory: a socket's path has to be short.
-    with tempfile.TemporaryDirectory(prefix="disk-") as directory:
-        place = directory.encode()
-        if _libc.mount(b"none", place, b"tmpfs", 0, f"size={SIZE}".encode()):
-            pytest.skip(f"no disk can be mounted here: {os.strerror(ctypes.get_errno())}")
-        try:
-            yield Path(directory)
-        finally:
-            _libc.umount2(place, _MNT_DETACH)
-
-
-@contextmanager
-def filled(place: Path, *, free: int) -> Iterator[None]:
-    """Leaves no more than so many bytes free."""
-    filler = place / "filler"
-    try:
-        with filler.open("wb") as file:
-            room = os.statvfs(place)
-            wanted = room.f_bavail * room.f_frsize - free
-            try:
-                os.posix_fallocate(file.fileno(), 0, max(1, wanted))
-            except OSError:  # Somebody else was faster.
-                assert free == 0
-        yield
-    finally:
-        filler.unlink()
 
 
 @pytest.fixture(scope="module")
@@ -75,6 +40,25 @@ def health(herd: Herd) -> tuple[int, str, dict[str, Any]]:
     return status, answer["error"]["message"] if status != 200 else answer["message"], grid.get("value", {})
 
 
+def test_a_herd_is_not_ready_before_there_is_room() -> None:
+    with disk() as place, ExitStack() as full:
+        full.enter_context(filled(place, free=(FLOOR - 5) * 1_000_000))
+        environ = {"TMPDIR": str(place), "REMUDA_MIN_FREE_MEGABYTES": str(FLOOR)}
+        herd = Herd(place / "data", "--slots", "1", environ=environ)
+        try:
+            herd.wait_for_line("not ready")
+            assert f"low disk space: {place}" in herd.lines[-1]
+            assert "ready" not in herd.lines
+
+            full.close()
+
+            herd.wait_for_line("ready")
+            assert health(herd)[0] == 200
+            assert herd.stop() == 0
+        finally:
+            herd.kill_everything()
+
+
 @pytest.mark.parametrize("which", ["temporary", "data"])
 def test_a_machine_without_room_takes_no_sessions(disks: tuple[Herd, Path, Path], which: str) -> None:
     herd, temporary, data = disks
@@ -86,7 +70,7 @@ def test_a_machine_without_room_takes_no_sessions(disks: tuple[Herd, Path, Path]
         _, words, grid = health(herd)
         refused, answer, _ = herd.request("POST", "/session", WANTED)
 
-    lack = f"no room on the disk: {place}"
+    lack = f"low disk space: {place}"
     assert lack in words
     assert grid["ready"] is False
     assert lack in grid["message"]

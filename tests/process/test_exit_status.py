@@ -1,4 +1,4 @@
-"""How a process has ended that is not our child, and when it was born."""
+"""How a process has ended that is not our child, and when it was started."""
 
 import os
 import platform
@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 
-from remuda.base.processes import birth_of, exit_status, until_readable
+from remuda.base.processes import exit_status, running_since, until_readable
 
 REMEMBERS = tuple(int(part) for part in platform.release().split(".")[:2]) >= (6, 15)
 ENDS = [("", 0), ("raise SystemExit(3)", 3), ("import os; os.kill(os.getpid(), 9)", -signal.SIGKILL)]
@@ -77,9 +77,9 @@ async def test_of_who_is_buried_only_a_new_kernel_knows(
 
 def test_a_birth_tells_a_process_from_those_before_and_after_it() -> None:
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    birth = birth_of(child.pid)
+    since = running_since(child.pid)
 
-    assert birth is not None
-    assert birth == birth_of(child.pid) != birth_of(1)
+    assert since is not None
+    assert since == running_since(child.pid) != running_since(1)
     child.communicate(b"\n")
-    assert birth_of(child.pid) is None
+    assert running_since(child.pid) is None

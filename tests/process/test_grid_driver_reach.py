@@ -1,26 +1,33 @@
-"""A warm driver of each family and a page of this machine: the page gets no session, and ends none."""
+"""A driver of each family and a page of this machine: the page gets no session, and reaches no browser."""
 
 import asyncio
 import errno
 import http.client
 import json
+import os
+import shutil
 import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 
 import psutil
 import pytest
 
+from configs import make_config
+from hostile_wishes import CHROMIUM
 from installed import BROWSERS
-from remuda.base.config import Config
+from processes import family, kill, listeners_of
 from remuda.base.confinement import Confinement, protection_of
 from remuda.base.filters import admit_only, can_filter
 from remuda.base.hosts import hidden_loopback
 from remuda.base.ids import NodeId, new_id
+from remuda.base.programs import launched_by
+from remuda.fleet.relay import Address
 from remuda.grid.node import driver as driver_module
 from remuda.grid.node.driver import Driver
+from remuda.grid.node.payload import driver_request
 
 DEADLINE = 30.0
 # A dropped packet is not refused: whoever sent it waits.
@@ -42,20 +49,43 @@ time.sleep(600)
 """
 
 
+ACCEPT = """
+import socket, time
+server = socket.create_server(("127.0.0.1", 0))
+print(server.getsockname()[1], flush=True)
+connection = server.accept()
+print("accepted", flush=True)
+time.sleep(600)
+"""
+
+
 @asynccontextmanager
 async def warm_driver(name: str) -> AsyncIterator[Driver]:
     # Not `stop` alone: that ends every descendant, and a test process has others than the driver.
-    confinement = Confinement(protection_of(Config(browser_uids="")))
+    confinement = Confinement(protection_of(make_config(browser_uids="")))
     driver = Driver(NodeId(f"t-{new_id()[:8]}"), BROWSERS[name], confinement)
     await driver.start(timeout=DEADLINE)
     assert driver._process is not None
     try:
         yield driver
     finally:
-        driver._process.kill()
+        kill_tree(driver._process.pid)
         driver._process.wait()
-        driver.directory.joinpath("driver.log").unlink()
-        driver.directory.rmdir()
+        shutil.rmtree(driver.directory)
+
+
+def kill_tree(pid: int) -> None:
+    parent, *below = family(psutil.Process(pid))
+    for each in (parent, *below):
+        kill(each)
+    psutil.wait_procs(below, DEADLINE)
+
+
+def ports_of(driver: Driver) -> set[int]:
+    """Where the driver, its browser and all that they have started listen."""
+    assert driver._process is not None
+    started = family(psutil.Process(driver._process.pid))
+    return {each.laddr.port for process in started for each in listeners_of(process)}
 
 
 def send(port: int, method: str, path: str, host: str = "127.0.0.1", **headers: str) -> str:
@@ -119,13 +149,63 @@ async def test_a_page_cannot_even_connect(name: str) -> None:
 async def test_where_ports_cannot_be_filtered_it_gets_no_session_by_http(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(source: str, *, pid: int) -> None:
+    def refuse(source: str, *, pid: int, **_: object) -> bool:
         raise PermissionError(errno.EPERM, "not here")
 
     monkeypatch.setattr(driver_module, "admit_only", refuse)
     async with warm_driver(name) as driver:
         assert await asyncio.to_thread(attack, driver.address.port) == []
         assert await is_untouched(driver)
+
+
+@pytest.mark.parametrize("name", BROWSERS)
+async def test_the_browser_of_a_session_is_reached_by_its_node_only(name: str) -> None:
+    async with warm_driver(name) as driver:
+        # Root's Chromium has no sandbox.
+        args = ["--no-sandbox"] if name in CHROMIUM else []
+        capabilities = {"webSocketUrl": True} if name != "MiniBrowser" else {}
+        wanted = driver_request(
+            capabilities, browser=driver.browser, args=args, headless=True, launcher=driver.launcher
+        )
+        session, actual = await driver.new_session(wanted, timeout=DEADLINE)
+
+        for port in ports_of(driver):
+            with pytest.raises(TimeoutError):
+                socket.create_connection(("127.0.0.1", port), PATIENCE)
+        told = actual.get("goog:chromeOptions", {}).get("debuggerAddress", "")
+        assert bool(told) == (name in CHROMIUM)
+        if told:
+            devtools = Address("127.0.0.1", int(told.rpartition(":")[2]))
+            assert devtools.port in ports_of(driver)
+            status, _ = await driver.call("GET", "/json/version", to=devtools, timeout=DEADLINE)
+            assert status == 200
+        # The driver keeps the connection that it has.
+        window = json.dumps({"type": "tab"}).encode()
+        assert (await driver.call("POST", f"/session/{session}/window/new", window, timeout=DEADLINE))[
+            0
+        ] == 200
+        _, handles = await driver.call("GET", f"/session/{session}/window/handles", timeout=DEADLINE)
+        assert len(json.loads(handles)["value"]) == 2
+
+
+@pytest.mark.skipif("chrome" not in BROWSERS, reason="no Chromium here")
+async def test_a_chromium_is_started_as_the_script_around_it_would_start_it() -> None:
+    script = BROWSERS["chrome"].binary
+    async with warm_driver("chrome") as driver:
+        wanted = driver_request(
+            {}, browser=driver.browser, args=["--no-sandbox"], headless=True, launcher=driver.launcher
+        )
+        _, actual = await driver.new_session(wanted, timeout=DEADLINE)
+
+        expected, environ = launched_by(script, driver._environ()) or ([str(script)], {})
+        started = psutil.Process(actual["goog:processID"]).cmdline()
+        # Chromium writes its arguments anew, an empty value without its sign.
+        assert started[: len(expected)] == [word.removesuffix("=") for word in expected]
+        assert {"--remote-debugging-pipe", "--remote-debugging-port=0"} < set(started)
+        # The browser inherits what its driver has, but may write its title over it.
+        assert driver._process is not None
+        inherited = psutil.Process(driver._process.pid).environ()
+        assert inherited.get("CHROME_WRAPPER") == environ.get("CHROME_WRAPPER")
 
 
 async def test_a_filtered_port_takes_connections_from_one_address_only() -> None:
@@ -142,5 +222,22 @@ async def test_a_filtered_port_takes_connections_from_one_address_only() -> None
                 socket.create_connection(("127.0.0.1", port), PATIENCE)
             with pytest.raises(TimeoutError):
                 socket.create_connection(("127.0.0.1", port), PATIENCE, source_address=(hidden_loopback(), 0))
+        finally:
+            child.kill()
+
+
+@pytest.mark.parametrize("is_friend", [True, False])
+async def test_a_stranger_who_came_before_the_filter_is_hung_up_on(is_friend: bool) -> None:
+    with subprocess.Popen([sys.executable, "-c", ACCEPT], stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        port = int(child.stdout.readline())
+        try:
+            with socket.create_connection(("127.0.0.1", port), DEADLINE) as early:
+                assert child.stdout.readline() == b"accepted\n"
+                admit_only(hidden_loopback(), pid=child.pid, friend=os.getpid() if is_friend else None)
+
+                early.settimeout(PATIENCE if is_friend else DEADLINE)
+                with pytest.raises(TimeoutError) if is_friend else nullcontext():
+                    assert early.recv(1) == b""
         finally:
             child.kill()

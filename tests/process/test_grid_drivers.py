@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from grids import codes_of
+from grids import codes_of, set_timeouts
 from herds import DEADLINE, running_herd
 from installed import BROWSERS
 from remuda.base.ids import SessionId
-from remuda.grid.timeouts import timeouts
 from remuda.keyspace import grid
 from remuda.keyspace.log_codes import BY_CODE
 from remuda.store import Store
@@ -22,14 +21,14 @@ REQUEST = '{"capabilities": {"alwaysMatch": {"browserName": "chrome"}}}'
 @pytest.mark.parametrize(
     ("behaviour", "patience", "code", "message"),
     [
-        ("exec sleep 600", 0.3, "DTIMEOUT", "The driver does not listen after 0.3 s"),
+        ("exec sleep 600", 0.3, "DTIMEOUT", "The driver did not listen within 0.3 s"),
         ("echo out of order; exit 1", DEADLINE, "DFAILURE", "The driver ended at once: out of order"),
     ],
 )
 async def test_a_driver_that_does_not_start_is_named_as_the_cause(
     store: Store, redis_url: str, behaviour: str, patience: float, code: str, message: str
 ) -> None:
-    await timeouts(store).change(driverStartup=patience)
+    await set_timeouts(store, driverStartup=patience)
     with tempfile.TemporaryDirectory(prefix="herd-") as directory:
         driver = Path(directory) / "chromedriver"
         real = BROWSERS["chrome"].driver

@@ -7,8 +7,8 @@ import aiohttp
 import pytest
 
 from collectors import Collector, Seen, open_collector
-from installed import needs_browser
-from ranches import DEADLINE, Ranch, has_ended, is_open, open_ranch
+from deployments import DEADLINE, Deployment, has_ended, is_open, open_deployment
+from installed import LIGHTEST, needs_browser
 from remuda.base.ids import SessionId
 from remuda.fleet.role import running_roles
 from remuda.fleet.tracing import decode_context, read_context
@@ -19,6 +19,7 @@ from waiting import eventually
 
 pytestmark = needs_browser
 
+LIGHT = {"browserName": LIGHTEST}
 CLIENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 STEPS = {
     "create session": ("remuda-manager", "client"),
@@ -39,16 +40,16 @@ async def collector() -> AsyncIterator[Collector]:
 
 
 @pytest.fixture
-async def ranch() -> AsyncIterator[Ranch]:
-    with open_ranch() as ranch:
-        yield ranch
-        ranch.stop()
+async def deployment() -> AsyncIterator[Deployment]:
+    with open_deployment() as deployment:
+        yield deployment
+        deployment.stop()
 
 
-async def opened(ranch: Ranch, store: Store, **environ: str) -> str:
+async def opened(deployment: Deployment, store: Store, **environ: str) -> str:
     """The address of a herd of three processes."""
     for roles in (["gateway"], ["manager"], ["orchestrator"]):
-        ranch.run(*roles, environ=environ)
+        deployment.run(*roles, environ=environ)
     await eventually(lambda: is_open(store), DEADLINE)
     (address,) = [role["address"] for role in await running_roles(store) if role["name"] == "gateway"]
     return f"http://{address}"
@@ -72,12 +73,12 @@ def names(spans: list[Seen]) -> dict[str, str]:
 
 
 async def test_a_sessions_steps_are_one_trace_across_its_processes(
-    ranch: Ranch, collector: Collector
+    deployment: Deployment, collector: Collector
 ) -> None:
-    async with Store(ranch.redis_url) as store:
-        url = await opened(ranch, store, OTEL_EXPORTER_OTLP_ENDPOINT=collector.url)
+    async with Store(deployment.redis_url) as store:
+        url = await opened(deployment, store, OTEL_EXPORTER_OTLP_ENDPOINT=collector.url)
 
-        status, value = await ask(url, {}, {"traceparent": CLIENT, "tracestate": "rojo=1"})
+        status, value = await ask(url, LIGHT, {"traceparent": CLIENT, "tracestate": "rojo=1"})
         assert status == 200
         session = SessionId(value["sessionId"])
 
@@ -100,10 +101,10 @@ async def test_a_sessions_steps_are_one_trace_across_its_processes(
 
 
 async def test_a_session_that_is_not_created_says_in_its_trace_why(
-    ranch: Ranch, collector: Collector
+    deployment: Deployment, collector: Collector
 ) -> None:
-    async with Store(ranch.redis_url) as store:
-        url = await opened(ranch, store, REMUDA_OTLP_ENDPOINT=collector.url)
+    async with Store(deployment.redis_url) as store:
+        url = await opened(deployment, store, REMUDA_OTLP_ENDPOINT=collector.url)
 
         status, _ = await ask(url, {"goog:chromeOptions": {"perfLoggingPrefs": {"nonsense": 1}}}, {})
 
@@ -117,12 +118,12 @@ async def test_a_session_that_is_not_created_says_in_its_trace_why(
         assert root.parent == "", "it began no trace of its own"
 
 
-async def test_without_a_collector_a_clients_trace_is_noted_and_handed_on(ranch: Ranch) -> None:
-    async with Store(ranch.redis_url) as store:
-        url = await opened(ranch, store)
+async def test_without_a_collector_a_clients_trace_is_noted_and_handed_on(deployment: Deployment) -> None:
+    async with Store(deployment.redis_url) as store:
+        url = await opened(deployment, store)
 
-        _, traced = await ask(url, {}, {"traceparent": CLIENT})
-        _, untraced = await ask(url, {}, {})
+        _, traced = await ask(url, LIGHT, {"traceparent": CLIENT})
+        _, untraced = await ask(url, LIGHT, {})
 
         contexts = []
         for value in (traced, untraced):
@@ -134,12 +135,12 @@ async def test_without_a_collector_a_clients_trace_is_noted_and_handed_on(ranch:
         assert not contexts[1].is_sampled
 
 
-async def test_a_collector_that_is_gone_is_not_noticed_by_sessions(ranch: Ranch) -> None:
-    async with Store(ranch.redis_url) as store:
+async def test_a_collector_that_is_gone_is_not_noticed_by_sessions(deployment: Deployment) -> None:
+    async with Store(deployment.redis_url) as store:
         # Nobody listens at port 1, and nobody answers from there either.
-        url = await opened(ranch, store, OTEL_EXPORTER_OTLP_ENDPOINT="http://127.0.0.1:1")
+        url = await opened(deployment, store, OTEL_EXPORTER_OTLP_ENDPOINT="http://127.0.0.1:1")
 
-        status, value = await ask(url, {}, {})
+        status, value = await ask(url, LIGHT, {})
 
         assert status == 200
         await eventually(lambda: has_ended(store, SessionId(value["sessionId"])), DEADLINE)

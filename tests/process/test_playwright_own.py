@@ -1,6 +1,7 @@
 """Browsers of one's own, from a real worker: apart from each other, and gone with their clients."""
 
 import asyncio
+import http.client
 import json
 import os
 import signal
@@ -12,12 +13,13 @@ from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 from urllib.parse import urlencode
+from urllib.request import urlopen
 
 import psutil
 import pytest
 from playwright.async_api import Browser, Error, Playwright, async_playwright
 
-from processes import are_gone
+from processes import are_gone, children_of, listeners_of
 from remuda.fleet.leftovers import clear_orphans
 from remuda.fleet.secret import HerdSecret
 from remuda.keyspace.playwright import ACTIVE_CONNECTIONS
@@ -78,6 +80,34 @@ async def test_clients_of_a_worker_are_out_of_each_others_reach(
         assert await page.title() == "secret"
         await alice.close()
         await eventually(lambda: directories_of(worker) == [])
+
+
+async def test_the_browser_of_one_client_is_out_of_reach_for_all_others(
+    store: Store, tmp_path: Path, playwright: Playwright
+) -> None:
+    async with running_worker(store, tmp_path, *OWN) as worker:
+        endpoint = (await only_entry(store))["wsEndpoint"]
+        connect = partial(playwright.chromium.connect, headers=await credentials(store))
+        browsers = [await connect(endpoint), await connect(f"{endpoint}?{urlencode({'proxy': '*'})}")]
+
+        started = children_of(psutil.Process(worker.process.pid), recursive=True)
+        ports = {each.laddr.port for process in started for each in listeners_of(process)}
+        told = [await asyncio.to_thread(path_at, port) for port in ports]
+
+        assert len(ports) >= len(browsers)
+        assert not any(told)
+        for browser in browsers:
+            assert (await browser.new_page()).url == "about:blank"
+            await browser.close()
+
+
+def path_at(port: int) -> str:
+    """Where Playwright's own server says that its browser is; empty when it does not answer."""
+    try:
+        with urlopen(f"http://127.0.0.1:{port}/json", timeout=0.5) as answer:
+            return str(json.load(answer)["wsEndpointPath"])
+    except (OSError, http.client.HTTPException):
+        return ""
 
 
 async def end_browser(browser: Browser) -> None:

@@ -1,22 +1,35 @@
 """A browser server with the machine's real browsers, and stock clients that connect straight to it."""
 
 import asyncio
+import stat
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from functools import partial
 from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
+from playwright.async_api import Error, async_playwright
 from playwright.async_api import TimeoutError as PlaywrightTimeout
-from playwright.async_api import async_playwright
 
 from herds import DEADLINE
+from lending import Lender
 from processes import are_gone
-from remuda.base.errors import DriverTimeout, DriverUnavailable
+from remuda.base.errors import DriverTimeout, DriverUnavailable, RemudaError
 from remuda.fleet.leftovers import clear_orphans
+from remuda.fleet.relay import Address
+from remuda.fleet.websocket import WebSocket
 from remuda.playwright.checkup import check_up
 from videos import needs_ffmpeg, probe
 from waiting import eventually
-from workers import browser_process, holder, node_client, processes_of
+from workers import Holder, browser_process, holder, node_client, processes_of
+
+# In one process, so that only one server of each kind has to start for them.
+pytestmark = pytest.mark.xdist_group("playwright server")
 
 PAGE = "data:text/html,<title>Pasture</title>"
+BROWSERS = ["chromium", "firefox"]
 
 
 def program(path: Path, script: str) -> str:
@@ -25,9 +38,53 @@ def program(path: Path, script: str) -> str:
     return str(path)
 
 
-@pytest.mark.parametrize("browser", ["chromium", "firefox"])
-async def test_clients_share_a_browser_without_seeing_each_other(browser: str) -> None:
-    async with holder(browser) as server, async_playwright() as playwright:
+@pytest.fixture(scope="module")
+def lenders() -> Iterator[dict[str, Lender[Holder]]]:
+    """Lend a browser server of each kind."""
+    lenders = {each: Lender(partial(start, each), is_usable=is_usable, end=end) for each in BROWSERS}
+    yield lenders
+    for lender in lenders.values():
+        lender.end()
+
+
+def start(browser: str) -> Holder:
+    running = Holder(browser, timeout=DEADLINE, environ={})
+    asyncio.run(running.start())
+    return running
+
+
+def is_usable(running: Holder) -> bool:
+    """Whether it answers, and all clients of other tests have left."""
+
+    async def look() -> None:
+        await check_up(running.endpoint, timeout=DEADLINE)
+        await eventually(lambda: running.has_connections(0))
+
+    with suppress(RemudaError, AssertionError, OSError):
+        asyncio.run(look())
+        return True
+    return False
+
+
+def end(running: Holder) -> None:
+    asyncio.run(running.end())
+
+
+@pytest.fixture
+def browser() -> str:
+    """The browser of tests that are not about one."""
+    return "chromium"
+
+
+@pytest.fixture
+def server(lenders: dict[str, Lender[Holder]], browser: str) -> Holder:
+    """A browser server that tests leave as it is."""
+    return lenders[browser].lend()
+
+
+@pytest.mark.parametrize("browser", BROWSERS)
+async def test_clients_share_a_browser_without_seeing_each_other(server: Holder, browser: str) -> None:
+    async with async_playwright() as playwright:
         connect = getattr(playwright, browser).connect
         first, second = await connect(server.endpoint), await connect(server.endpoint)
         page = await first.new_page()
@@ -42,15 +99,14 @@ async def test_clients_share_a_browser_without_seeing_each_other(browser: str) -
         await eventually(lambda: server.has_connections(0))
 
 
-async def test_a_check_goes_down_to_the_browser_and_leaves_nothing() -> None:
-    async with holder() as server:
-        await check_up(server.endpoint, timeout=DEADLINE)
+async def test_a_check_goes_down_to_the_browser_and_leaves_nothing(server: Holder) -> None:
+    await check_up(server.endpoint, timeout=DEADLINE)
 
-        await eventually(lambda: server.has_connections(0))
+    await eventually(lambda: server.has_connections(0))
 
 
-async def test_errors_speak_the_language_of_their_own_client() -> None:
-    async with holder() as server, async_playwright() as playwright, node_client(server.endpoint) as node:
+async def test_errors_speak_the_language_of_their_own_client(server: Holder) -> None:
+    async with async_playwright() as playwright, node_client(server.endpoint) as node:
         page = await (await playwright.chromium.connect(server.endpoint)).new_page()
 
         # Whoever comes last must not change the language of those who are there.
@@ -62,10 +118,65 @@ async def test_errors_speak_the_language_of_their_own_client() -> None:
         assert "getByRole(" in await node.complain()
 
 
+async def test_what_concerns_the_drivers_own_machine_is_refused(server: Holder) -> None:
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.connect(server.endpoint)
+        context = await browser.new_context()
+        page = await context.new_page()
+        await page.set_content("<input type=file webkitdirectory><a download=x href='data:,x'>x</a>")
+        async with page.expect_download() as downloading:
+            await page.click("a")
+        download = await downloading.value
+        outside, file = str(server.directory), str(server.directory / "x")
+        wishes: list[tuple[Any, str, dict[str, Any]]] = [
+            (browser, "startServer", {"title": "x", "host": "0.0.0.0", "port": 0}),
+            (browser, "startServer", {"title": "x"}),
+            (browser, "newContextForReuse", {"recordVideo": {"dir": outside}}),
+            (context, "showRecorder", {"outputFile": file}),
+            (context.tracing, "tracingStart", {"name": "../x"}),
+            (page.main_frame, "setInputFiles", {"selector": "input", "localDirectory": "/etc"}),
+            (page.main_frame, "setInputFiles", {"selector": "input", "localPaths": ["/etc/passwd"]}),
+            (page.main_frame, "drop", {"selector": "input", "localPaths": ["/etc/passwd"]}),
+        ]
+
+        for target, method, params in wishes:
+            with pytest.raises(Error, match=f"{method} is refused"):
+                await target._impl_obj._channel.send(method, None, params)
+        with pytest.raises(Error, match="saveAs is refused"):
+            await download._impl_obj._artifact._channel.send("saveAs", None, {"path": file})
+        assert list(server.directory.glob("x*")) == []
+        assert await page.title() == ""
+
+
+async def test_no_client_can_name_programs_that_extensions_start(server: Holder) -> None:
+    # DevTools save a download wherever the browser may write, and load any extension.
+    (profile,) = server.directory.glob("*profile*")
+
+    programs = (profile / "NativeMessagingHosts").stat()
+
+    assert stat.filemode(programs.st_mode) == "dr-x------"
+
+
+@pytest.mark.parametrize("message", ["null", '{"id": 1, "guid": "", "method": "__abort__"}'])
+async def test_a_message_that_cannot_be_read_ends_nothing(server: Holder, message: str) -> None:
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.connect(server.endpoint)
+        url = urlsplit(server.endpoint)
+        address = Address(str(url.hostname), url.port or 0)
+
+        with closing(await WebSocket.open(address, url.path, timeout=DEADLINE)) as socket:
+            socket.send(message)
+
+            assert "error" in await anext(aiter(socket))
+        assert (await browser.new_page()).url == "about:blank"
+
+
 @needs_ffmpeg
-@pytest.mark.parametrize("browser", ["chromium", "firefox"])
-async def test_a_client_gets_a_video_made_with_the_machines_ffmpeg(browser: str, tmp_path: Path) -> None:
-    async with holder(browser) as server, async_playwright() as playwright:
+@pytest.mark.parametrize("browser", BROWSERS)
+async def test_a_client_gets_a_video_made_with_the_machines_ffmpeg(
+    server: Holder, browser: str, tmp_path: Path
+) -> None:
+    async with async_playwright() as playwright:
         connection = await getattr(playwright, browser).connect(server.endpoint)
         context = await connection.new_context(record_video_dir=tmp_path / "unused")
         page = await context.new_page()
@@ -79,22 +190,12 @@ async def test_a_client_gets_a_video_made_with_the_machines_ffmpeg(browser: str,
     assert shown.frames > 0
 
 
-async def test_a_browser_that_hangs_fails_the_check() -> None:
-    async with holder() as server:
-        # The driver itself goes on: connections are accepted as if nothing had happened.
-        browser_process(server.directory).suspend()
-
-        with pytest.raises(DriverTimeout):
-            await check_up(server.endpoint, timeout=1)
+async def test_a_path_that_is_guessed_leads_nowhere(server: Holder) -> None:
+    with pytest.raises(DriverUnavailable, match="400 Bad Request"):
+        await check_up(server.endpoint[:-1], timeout=DEADLINE)
 
 
-async def test_a_path_that_is_guessed_leads_nowhere() -> None:
-    async with holder() as server:
-        with pytest.raises(DriverUnavailable, match="400 Bad Request"):
-            await check_up(server.endpoint[:-1], timeout=DEADLINE)
-
-
-@pytest.mark.parametrize("browser", ["chromium", "firefox"])
+@pytest.mark.parametrize("browser", BROWSERS)
 async def test_the_server_ends_with_its_browser(browser: str) -> None:
     async with holder(browser) as server:
         browser_process(server.directory).kill()
@@ -104,7 +205,7 @@ async def test_the_server_ends_with_its_browser(browser: str) -> None:
             await check_up(server.endpoint, timeout=DEADLINE)
 
 
-@pytest.mark.parametrize("browser", ["chromium", "firefox"])
+@pytest.mark.parametrize("browser", BROWSERS)
 async def test_a_stopped_server_leaves_no_process_and_no_file(browser: str) -> None:
     async with holder(browser) as server:
         await check_up(server.endpoint, timeout=DEADLINE)
@@ -115,9 +216,12 @@ async def test_a_stopped_server_leaves_no_process_and_no_file(browser: str) -> N
         assert not server.directory.exists()
 
 
-async def test_a_browser_that_hangs_is_stopped_all_the_same() -> None:
+async def test_a_browser_that_hangs_fails_the_check_and_is_stopped_all_the_same() -> None:
     async with holder() as server:
+        # The driver itself goes on: connections are accepted as if nothing had happened.
         browser_process(server.directory).suspend()
+        with pytest.raises(DriverTimeout):
+            await check_up(server.endpoint, timeout=1)
 
         await server.ask("stop")
 
@@ -143,7 +247,7 @@ async def test_a_browser_that_never_gets_ready_is_given_up(tmp_path: Path) -> No
 
     # As whoever runs the tests: another user does not get to a program of theirs.
     async with holder(timeout=2, REMUDA_CHROMIUM=hanging, REMUDA_BROWSER_UIDS="") as server:
-        assert server.complaint.startswith("DriverTimeout: The browser does not listen after 2 s")
+        assert server.complaint.startswith("DriverTimeout: The browser did not listen within 2 s")
         await server.ask("stop")
         assert processes_of(server.directory) == []
 

@@ -4,6 +4,9 @@ Clients connect straight to the worker's endpoint, so that nothing but the worke
 """
 
 import asyncio
+import re
+import signal
+import socket
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -12,12 +15,14 @@ from urllib.parse import urlsplit
 import psutil
 import pytest
 
+from configs import make_config
 from herds import DEADLINE, REMUDA
 from originals import OriginalProxy
-from processes import are_gone
+from processes import are_gone, listeners_of
 from remuda.base import clock
-from remuda.base.config import Config
-from remuda.cli.run import ROLES
+from remuda.cli.rooms import ROOMS
+from remuda.fleet.role import running_roles
+from remuda.fleet.room import Surroundings, role_kinds
 from remuda.keyspace import playwright as keys
 from remuda.ops.gc import Gc
 from remuda.store import Store
@@ -25,11 +30,14 @@ from remuda.store.census import take_census
 from servers import Server
 from waiting import eventually
 from workers import (
+    PAGE,
     RunningWorker,
     browser_process,
     driver_process,
     entries,
+    finishes,
     has_beaten_since,
+    is_draining,
     is_forgotten,
     only_entry,
     processes_of,
@@ -39,7 +47,7 @@ from workers import (
 
 
 @pytest.mark.parametrize("browser", ["chromium", "firefox"])
-async def test_a_worker_is_registered_as_documented_and_serves_stock_clients(
+async def test_a_worker_is_registered_as_documented_serves_stock_clients_and_lets_them_finish(
     store: Store, tmp_path: Path, browser: str
 ) -> None:
     async with running_worker(store, tmp_path, "--browser", browser) as process:
@@ -55,9 +63,22 @@ async def test_a_worker_is_registered_as_documented_and_serves_stock_clients(
         assert await store.hgetall(keys.ACTIVE_CONNECTIONS()) == {f"{browser}:{worker}": "0"}
         assert await store.hgetall(keys.LIFETIME_CONNECTIONS()) == {f"{browser}:{worker}": "0"}
         assert 0 < await store.ttl_ms(keys.WORKER(browser, worker)) <= 60_000
+        (role,) = await running_roles(store)
+        assert role["address"] == endpoint.netloc
         async with stock_client(entry["wsEndpoint"], browser) as (_, page):
             assert await page.title() == "Pasture"
-        assert await take_census(store) == []
+            assert await take_census(store) == []
+
+            process.process.send_signal(signal.SIGTERM)
+            await eventually(lambda: is_draining(store))
+
+            # Redis counts nobody, but the sockets tell. Beats go on meanwhile.
+            await eventually(lambda: has_beaten_since(store, entry))
+            await page.goto(PAGE)
+            assert await page.title() == "Pasture"
+            assert not process.has_ended
+
+        await finishes(process, store)
 
 
 async def test_a_beat_refreshes_the_key_and_looks_for_a_command(server: Server, tmp_path: Path) -> None:
@@ -74,15 +95,16 @@ async def test_a_beat_refreshes_the_key_and_looks_for_a_command(server: Server, 
 
 def _monitor(server: Server, *, until: str) -> list[list[str]]:
     """The commands that Redis does, those inside scripts too, up to the first that asks for this key."""
-    import redis
-
     commands: list[list[str]] = []
-    with redis.Redis(unix_socket_path=str(server.socket)).monitor() as monitor:  # type: ignore[no-untyped-call]
-        for each in monitor.listen():
-            command: Any = each["command"]
-            commands.append(command.split(" "))
-            if command == f"GET {until}":
-                return commands
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(str(server.socket))
+        connection.sendall(b"MONITOR\r\n")
+        with connection.makefile(encoding="utf-8", errors="replace") as lines:
+            # A line is `+<time> [<database> <client>] "<word>" "<word>" ...`.
+            for line in lines:
+                commands.append(re.findall(r'"((?:[^"\\]|\\.)*)"', line.partition("] ")[2]))
+                if commands[-1] == ["GET", until]:
+                    break
     return commands
 
 
@@ -116,21 +138,16 @@ async def test_gateways_reach_a_worker_under_its_private_name(store: Store, tmp_
 
         assert endpoint.hostname == "worker-1.example"
         assert listens_at(worker, endpoint.port) == "0.0.0.0"
+        # The worker itself, which asks for the herd's secret: its driver would tell its path to anybody.
+        assert {each.laddr.ip for each in listeners_of(driver_process(worker.directory))} == {"127.0.0.1"}
 
 
 def listens_at(worker: RunningWorker, port: int | None) -> str:
-    """The address at which the worker's server listens on this port."""
-    sockets = driver_process(worker.directory).net_connections("tcp")
-    (listener,) = [each for each in sockets if each.status == psutil.CONN_LISTEN and each.laddr.port == port]
+    """The address at which the worker, or its driver, listens on this port."""
+    driver = driver_process(worker.directory)
+    of_both = [*listeners_of(psutil.Process(worker.process.pid)), *listeners_of(driver)]
+    (listener,) = [each for each in of_both if each.laddr.port == port]
     return str(listener.laddr.ip)
-
-
-async def test_the_role_tells_where_it_listens(store: Store, tmp_path: Path) -> None:
-    async with running_worker(store, tmp_path):
-        endpoint = (await only_entry(store))["wsEndpoint"]
-
-        (role,) = await eventually(lambda: store.send("KEYS", "remuda:role:*"))
-        assert (await store.send("HGETALL", role))["address"] == urlsplit(endpoint).netloc
 
 
 def run_worker(*args: str) -> subprocess.CompletedProcess[str]:
@@ -193,7 +210,7 @@ async def test_what_a_killed_worker_leaves_is_cleared_away_by_the_gc(store: Stor
         directory = worker.directory
         worker.process.kill()
         await worker.ends()
-        gc = ROLES["gc"](store, Config())
+        gc = role_kinds(ROOMS)["gc"].make(Surroundings(store, make_config(), ROOMS))
         assert isinstance(gc, Gc)
 
         await gc.run_once()

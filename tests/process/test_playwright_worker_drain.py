@@ -1,15 +1,15 @@
-"""Workers that leave: when they are told to, by whom, and whom they wait for."""
+"""Workers that leave: when they are told to, by whom, and whom they wait for.
+
+That a signal lets clients finish is shown where the rest of a worker's life is, in test_playwright_worker.py.
+"""
 
 import signal
 from pathlib import Path
-
-import pytest
 
 from remuda.keyspace import playwright as keys
 from remuda.store import Store
 from waiting import eventually
 from workers import (
-    PAGE,
     entries,
     finishes,
     has_beaten_since,
@@ -57,23 +57,6 @@ async def test_a_call_without_a_command_means_nothing(store: Store, tmp_path: Pa
         await eventually(lambda: has_beaten_since(store, entry))
         assert await status_of(store) == "available"
         assert not worker.has_ended
-
-
-@pytest.mark.parametrize("browser", ["chromium", "firefox"])
-async def test_a_signal_lets_a_client_finish(store: Store, tmp_path: Path, browser: str) -> None:
-    async with running_worker(store, tmp_path, "--browser", browser) as worker:
-        entry = await only_entry(store)
-        async with stock_client(entry["wsEndpoint"], browser) as (_, page):
-            worker.process.send_signal(signal.SIGTERM)
-            await eventually(lambda: is_draining(store))
-
-            # Redis counts nobody, but the sockets tell. Beats go on meanwhile.
-            await eventually(lambda: has_beaten_since(store, entry))
-            await page.goto(PAGE)
-            assert await page.title() == "Pasture"
-            assert not worker.has_ended
-
-        await finishes(worker, store)
 
 
 async def test_a_second_signal_ends_a_drain_at_once(store: Store, tmp_path: Path) -> None:

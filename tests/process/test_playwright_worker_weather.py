@@ -1,12 +1,14 @@
-"""Workers without Redis: sessions go on, and so does a drain."""
+"""Workers without Redis, or without room on their disk: sessions go on, and so does a drain."""
 
 import asyncio
 import signal
 from pathlib import Path
 
+from disks import FLOOR, disk, filled
 from herds import DEADLINE
 from remuda.base import clock
 from remuda.base.errors import StoreUnavailable
+from remuda.keyspace.playwright import PLAYWRIGHT_OBSTACLES
 from remuda.store import Store
 from servers import Server
 from waiting import eventually
@@ -77,3 +79,22 @@ async def test_a_drain_ends_also_without_redis(server: Server, tmp_path: Path) -
 
         assert await worker.ends() == 0
         assert not directory.exists()
+
+
+async def test_a_worker_without_room_on_its_disk_is_not_offered(server: Server, tmp_path: Path) -> None:
+    async def has_status(status: str) -> bool:
+        return (await only_entry(store))["status"] == status
+
+    with disk() as place:
+        environ = {"TMPDIR": str(place), "REMUDA_MIN_FREE_MEGABYTES": str(FLOOR)}
+        async with Store(server.url) as store, running_worker(store, tmp_path, **environ) as worker:
+            assert await has_status("available")
+            async with stock_client((await only_entry(store))["wsEndpoint"]) as (_, page):
+                with filled(place, free=(FLOOR - 5) * 1_000_000):
+                    await eventually(lambda: has_status("draining"), DEADLINE)
+                    (told,) = (await store.hgetall(PLAYWRIGHT_OBSTACLES("chromium"))).values()
+                    assert await page.title() == "Pasture"
+
+                await eventually(lambda: has_status("available"), DEADLINE)
+            assert f"low disk space: {place}" in told
+            assert not worker.has_ended

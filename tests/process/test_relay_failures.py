@@ -110,8 +110,26 @@ async def test_an_address_that_refuses_is_given_back_to_the_router() -> None:
         assert kit.upstream.received == POST
 
 
-async def test_a_second_refusal_is_a_502() -> None:
-    async with relaying(lambda address: lambda request: Forward(nobody())) as kit:
+async def test_every_address_that_the_router_knows_is_tried() -> None:
+    dead = [nobody() for _ in range(4)]
+
+    def make(address: Address) -> Router:
+        known = [*dead, address]
+        return lambda request: Forward(known.pop(0))
+
+    async with relaying(make) as kit:
+        assert await (await kit.send(POST)).receive(b"ok") == OK
+        assert kit.upstream.received == POST
+
+
+@pytest.mark.parametrize("is_always_the_same", [True, False])
+async def test_a_router_that_knows_only_dead_addresses_is_a_502(is_always_the_same: bool) -> None:
+    dead = nobody()
+
+    def route(_request: Request) -> Plan:
+        return Forward(dead if is_always_the_same else nobody())
+
+    async with relaying(lambda address: route) as kit:
         client = await kit.send(GET)
 
         assert (await client.receive(b"UpstreamUnavailable")).startswith(b"HTTP/1.1 502 ")

@@ -55,7 +55,7 @@ class Asking:
         self._addresses = iter(addresses)
         self._timeout = timeout
         self.reasons: list[str] = []
-        self.takes = 0
+        self.takes: list[int] = []
         self.ends = 0
         self.is_cancelled = False
         self.before_next = asyncio.Event()
@@ -76,8 +76,8 @@ class Asking:
     def is_answer(self, status: int) -> bool:
         return status == 428 != self.quoted
 
-    def taken(self) -> None:
-        self.takes += 1
+    def taken(self, status: int) -> None:
+        self.takes.append(status)
 
     async def refused(self, reason: str) -> Dial | Answer:
         self.reasons.append(reason)
@@ -190,7 +190,7 @@ async def test_an_answer_that_is_the_clients_reaches_it() -> None:
         assert answer.endswith(b"\r\n\r\nspeak 1.62")
         assert kit.asking.reasons == []
         await eventually(lambda: kit.asking.ends == 1)
-        assert kit.asking.takes == 1
+        assert kit.asking.takes == [428]
         assert statuses(kit) == [428]
 
 
@@ -221,7 +221,7 @@ async def test_the_end_of_a_tunnel_is_told_once(side: str) -> None:
     async with dialling(take) as kit:
         client = await kit.send(UPGRADE)
         await client.receive(SWITCHING)
-        assert (kit.asking.takes, kit.asking.ends) == (1, 0)
+        assert (kit.asking.takes, kit.asking.ends) == ([101], 0)
 
         if side == "client":
             client.leave()
@@ -244,7 +244,7 @@ async def test_a_client_that_leaves_before_the_answer_ends_the_call_at_once() ->
         client.leave()
 
         await eventually(lambda: kit.asking.ends == 1)
-        assert kit.asking.takes == 0
+        assert kit.asking.takes == []
         await eventually(lambda: kit.upstreams[0].lines[0].is_closed)
         assert kit.asking.reasons == []
         assert kit.upstreams[1].lines == []
@@ -282,7 +282,7 @@ async def test_an_upstream_that_answers_just_as_the_client_leaves_is_hung_up_on(
         kit.upstreams[0].lines[0].transport.write(SWITCHING)
 
         await eventually(lambda: kit.upstreams[0].lines[0].is_closed and not kit.relay.connections)
-        assert (kit.asking.takes, kit.asking.ends, statuses(kit)) == (0, 1, [499])
+        assert (kit.asking.takes, kit.asking.ends, statuses(kit)) == ([], 1, [499])
 
 
 async def test_an_upstream_is_not_blamed_for_our_own_lack_of_descriptors(
@@ -299,4 +299,4 @@ async def test_an_upstream_is_not_blamed_for_our_own_lack_of_descriptors(
             answer = await client.receive(b"Overloaded")
 
         assert answer.startswith(b"HTTP/1.1 503")
-        assert (kit.asking.reasons, kit.asking.takes, kit.asking.ends) == ([], 0, 1)
+        assert (kit.asking.reasons, kit.asking.takes, kit.asking.ends) == ([], [], 1)

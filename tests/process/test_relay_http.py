@@ -291,7 +291,7 @@ async def test_draining_lets_the_request_under_way_finish_and_closes_the_rest() 
         await draining
 
 
-async def test_draining_gives_up_on_what_does_not_finish() -> None:
+async def test_draining_tells_those_to_try_again_whose_answer_does_not_come() -> None:
     async with relaying() as kit:
         kit.upstream.reply = lambda line: None
         busy = await kit.send(GET)
@@ -299,6 +299,7 @@ async def test_draining_gives_up_on_what_does_not_finish() -> None:
 
         await kit.relay.drain(0.01)
 
+        assert (await busy.receive(b"Draining")).startswith(b"HTTP/1.1 503 ")
         assert await busy.receive_all() == b""
 
 

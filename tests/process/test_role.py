@@ -38,6 +38,9 @@ class Talker(Role):
     async def stop(self):
         print("stop", flush=True)
 
+    async def reload(self):
+        print("reload", flush=True)
+
 async def main():
     async with Store(sys.argv[1]) as store:
         life = Life(store, [Talker()], drain_timeout=60)
@@ -58,6 +61,8 @@ class Talker:
         self.tether = Tether()
         self.process = subprocess.Popen(
             [sys.executable, "-c", PROCESS, *arguments],
+            # In a terminal, a hang-up would be the end of that.
+            stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             text=True,
             env={**os.environ, **self.tether.environ},
@@ -176,3 +181,15 @@ async def test_a_role_that_cannot_reach_redis_ends_before_it_is_ready() -> None:
         async with asyncio.timeout(20):
             assert not await role.tether.wait_ready()
         assert await role.ends() == 1
+
+
+async def test_a_hang_up_has_a_role_reload_and_go_on(store: Store, redis_url: str) -> None:
+    with talker(redis_url) as role:
+        assert await role.is_ready()
+
+        role.process.send_signal(signal.SIGHUP)
+
+        assert await role.says() == "reload"
+        assert role.process.poll() is None
+        role.process.terminate()
+        assert await role.says() == "drain"

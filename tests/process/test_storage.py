@@ -18,12 +18,11 @@ from remuda.base.processes import die_with_parent
 from remuda.fleet.role import running_roles
 from remuda.keyspace import metrics
 from remuda.keyspace import storage as keys
-from remuda.storage.identity import keep_storage_id
+from remuda.storage.directory import keep_storage_id
 from remuda.storage.index import FILE
 from remuda.storage.model import StorageId
-from remuda.storage.writer import ArtifactWriter
 from remuda.store import Store
-from storages import fresh_session, indexed, write_file
+from storages import fresh_session, indexed, session_writer, write_file
 from waiting import eventually
 
 DEADLINE = 60.0
@@ -65,7 +64,7 @@ async def test_a_storage_killed_between_taking_and_committing_loses_nothing(
             other.execute("BEGIN IMMEDIATE")
             for name in names:
                 write_file(tmp_path, session, name)
-            await ArtifactWriter(store, storage, tmp_path).announce(session, *names)
+            await session_writer(store, storage, tmp_path).announce(session, *names)
             await eventually(lambda: store.llen(keys.STORAGE_METADATA_TAKEN(storage)), DEADLINE)
 
             process.kill()
@@ -77,7 +76,7 @@ async def test_a_storage_killed_between_taking_and_committing_loses_nothing(
     async with storage_process(store, redis_url, tmp_path):
         await eventually(lambda: is_settled(store, storage), DEADLINE)
 
-    assert [artifact.place.name for artifact in await indexed(tmp_path, session)] == names
+    assert [artifact.path.name for artifact in await indexed(tmp_path, session)] == names
 
 
 async def is_settled(store: Store, storage: StorageId) -> bool:

@@ -9,8 +9,7 @@ import pytest
 
 from collectors import Collector, open_collector
 from remuda.base import clock
-from remuda.base.config import Config
-from remuda.fleet.tracing import SpanContext, exporting, get_tracer
+from remuda.fleet.tracing import SpanContext, TracingConfig, exporting, get_tracer
 from remuda.fleet.tracing import exporter as exporter_module
 from remuda.fleet.tracing.exporter import BATCH, LAST_WORDS, MAX_WAITING, TIMEOUT, Exporter
 from remuda.fleet.tracing.target import target_of
@@ -28,7 +27,7 @@ async def collector() -> AsyncIterator[Collector]:
 
 
 def target(url: str) -> Exporter:
-    return Exporter(target_of(Config(otlp_endpoint=url)), every=SOON)
+    return Exporter(target_of(TracingConfig(otlp_endpoint=url)), every=SOON)
 
 
 def make_spans(count: int) -> None:
@@ -40,7 +39,7 @@ async def test_a_span_arrives_as_it_was(collector: Collector) -> None:
     client = SpanContext("0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331", True, "rojo=1")
     attributes: dict[str, str | int | float | bool] = {"text": "a", "number": 7, "share": 0.5, "switch": True}
 
-    async with exporting(Config(otlp_endpoint=collector.url, otlp_headers="api-key=horse")):
+    async with exporting(TracingConfig(otlp_endpoint=collector.url, otlp_headers="api-key=horse")):
         with tracer.span("work", client, kind=Kind.SERVER, attributes=attributes) as span:
             span.fail("TIMEOUT", "too late")
 
@@ -55,7 +54,7 @@ async def test_a_span_arrives_as_it_was(collector: Collector) -> None:
 
 async def test_another_url_for_traces_is_taken_as_it_is() -> None:
     async with open_collector("/elsewhere") as collector:
-        async with exporting(Config(otlp_traces_endpoint=f"{collector.url}/elsewhere")):
+        async with exporting(TracingConfig(otlp_traces_endpoint=f"{collector.url}/elsewhere")):
             make_spans(1)
 
         assert len(collector.spans) == 1

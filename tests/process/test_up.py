@@ -1,6 +1,7 @@
 """`remuda up` as an operator meets it: what it prints, how it ends, and what it survives."""
 
 import asyncio
+import math
 import os
 import signal
 import socket
@@ -12,10 +13,18 @@ from pathlib import Path
 import psutil
 import pytest
 from selenium import webdriver
+from selenium.common.exceptions import WebDriverException
+from urllib3.exceptions import HTTPError
 
+from clients import options_for
+from configs import make_config
 from herds import DEADLINE, REMUDA, Herd, new_herd, running_herd
+from remuda.base import clock
 from remuda.base.errors import StoreUnavailable
+from remuda.base.ids import SessionId
+from remuda.cli.up import warn_of_open_door
 from remuda.keyspace import grid
+from remuda.keyspace.metering import TIMERS
 from remuda.store import Store
 from waiting import eventually
 
@@ -39,7 +48,7 @@ def own_herd() -> Iterator[Herd]:
 
 
 def open_session(herd: Herd) -> webdriver.Remote:
-    driver = webdriver.Remote(herd.url, options=webdriver.ChromeOptions())
+    driver = webdriver.Remote(herd.url, options=options_for())
     driver.get(PAGE)
     return driver
 
@@ -55,30 +64,29 @@ def remuda(*args: str, **environ: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_it_says_what_it_starts_then_its_url_then_ready(own_herd: Herd) -> None:
-    assert [line.split("  ")[0] for line in own_herd.lines] == [
-        "protection",
-        "redis",
-        "manager + orchestrator + api + gc + storage",
-        "gateway",
-        "url",
-        "ready",
-    ]
+def test_it_says_what_it_starts_and_stops_on_sigterm_with_sessions_open(own_herd: Herd) -> None:
+    words = [line.split()[0] for line in own_herd.lines]
+    assert words == ["protection", "redis", "process", "process", "url", "ready"]
+    assert own_herd.lines[2].endswith(": manager + orchestrator + api + gc + storage + foreman + metering")
+    assert own_herd.lines[3].endswith(": gateway")
     assert own_herd.lines[-1] == "ready"
     assert own_herd.url.startswith("http://127.0.0.1:")
     assert own_herd.log() == ""
 
+    assert_stops_with_a_session_open(own_herd, signal.SIGTERM)
 
-@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
-def test_it_stops_on_a_signal_with_sessions_open_and_leaves_nothing(
-    own_herd: Herd, signum: signal.Signals
-) -> None:
-    open_session(own_herd)
 
-    own_herd.process.send_signal(signum)
+def test_it_stops_on_ctrl_c_with_sessions_open(own_herd: Herd) -> None:
+    assert_stops_with_a_session_open(own_herd, signal.SIGINT)
 
-    assert own_herd.process.wait(DEADLINE) == 0
-    assert own_herd.processes() == []
+
+def assert_stops_with_a_session_open(herd: Herd, signum: signal.Signals) -> None:
+    open_session(herd)
+
+    herd.process.send_signal(signum)
+
+    assert herd.process.wait(DEADLINE) == 0
+    assert herd.processes() == []
 
 
 def test_a_second_signal_ends_it_at_once(own_herd: Herd) -> None:
@@ -94,18 +102,14 @@ def test_a_second_signal_ends_it_at_once(own_herd: Herd) -> None:
     assert own_herd.processes() == []
 
 
-def test_nothing_survives_when_it_is_killed(own_herd: Herd) -> None:
-    open_session(own_herd)
-
-    own_herd.process.kill()
-
-    own_herd.wait_until_gone()
-
-
-async def test_a_restart_finds_its_state_again(short_path: Path) -> None:
+async def test_nothing_survives_when_it_is_killed_and_a_restart_finds_its_state_again(
+    short_path: Path,
+) -> None:
     with running_herd(short_path / "data", "--slots", "1") as first:
         driver = await asyncio.to_thread(open_session, first)
+
         first.process.kill()
+
         await asyncio.to_thread(first.wait_until_gone)
 
     with running_herd(short_path / "data", "--slots", "1") as second:
@@ -114,6 +118,17 @@ async def test_a_restart_finds_its_state_again(short_path: Path) -> None:
             assert await store.scard(grid.ORCHESTRATORS()) == 1
             assert await store.scard(grid.SESSIONS_ACTIVE()) == 0
         (await asyncio.to_thread(open_session, second)).quit()
+
+
+def test_a_hang_up_without_a_terminal_ends_nothing(herd: Herd) -> None:
+    before = {each.pid for each in herd.processes()}
+
+    herd.process.send_signal(signal.SIGHUP)
+
+    # As many as it takes for the signal to have reached all processes.
+    assert [herd.request("GET", "/healthz")[0] for _ in range(50)] == [200] * 50
+    assert herd.process.poll() is None
+    assert {herd.process.pid, herd.process_of("gateway").pid, herd.process_of("manager").pid} <= before
 
 
 def test_a_killed_gateway_comes_back_and_the_session_goes_on(herd: Herd) -> None:
@@ -126,6 +141,57 @@ def test_a_killed_gateway_comes_back_and_the_session_goes_on(herd: Herd) -> None
     # The port stays open meanwhile: the request waits for the new gateway instead of being refused.
     assert herd.request("GET", f"/session/{driver.session_id}/title")[1] == {"value": "Pasture"}
     driver.quit()
+
+
+async def test_the_meter_loses_no_session_second_and_little_else_to_kills(herd: Herd) -> None:
+    """The gateway is killed under load, and so is the process that counts."""
+
+    def used() -> dict[str, int]:
+        _, report, _ = herd.request("GET", "/api/usage?service=grid&resource=default&since=2h&step=total")
+        totals: dict[str, int] = report["usage"][0]["totals"]
+        return totals
+
+    async with Store(herd.redis_url) as store:
+        await eventually(lambda: has_no_timers(store), deadline=DEADLINE)
+        before = await asyncio.to_thread(used)
+        driver = await asyncio.to_thread(open_session, herd)
+        answered, is_over = 0, False
+
+        def load() -> None:
+            nonlocal answered
+            with suppress(WebDriverException, HTTPError, OSError):  # One may be cut off by the kill.
+                while not is_over:
+                    assert driver.title == "Pasture"
+                    answered += 1
+
+        loading = asyncio.create_task(asyncio.to_thread(load))
+        flushes, known = [(0, 0)], before.get("commands", 0)
+        # What was answered before the first flush that is seen is in the third at the latest: that has begun
+        # after the second had ended.
+        while len(flushes) < 4:
+            answered_before = answered
+            metered = (await asyncio.to_thread(used)).get("commands", 0) - known
+            if metered > flushes[-1][1]:
+                flushes.append((answered_before, metered))
+        herd.process_of("gateway").kill()
+        herd.process_of("metering").kill()
+        is_over = True
+        await loading
+        await asyncio.to_thread(herd.wait_until_ready)
+        session = driver.session_id or ""
+        await asyncio.to_thread(driver.quit)
+        await eventually(lambda: has_no_timers(store), deadline=DEADLINE)
+        stamps = await store.hgetall(grid.SESSION_STATUS(SessionId(session)))
+
+    after = await asyncio.to_thread(used)
+    lasted = clock.parse_rfc3339(stamps["terminatedAt"]) - clock.parse_rfc3339(stamps["aliveAt"])
+    assert after["browserSeconds"] - before.get("browserSeconds", 0) == math.ceil(round(lasted, 3))
+    assert after["CreateSession"] - before.get("CreateSession", 0) == 1
+    assert flushes[1][0] <= after["commands"] - known <= answered + 10
+
+
+async def has_no_timers(store: Store) -> bool:
+    return not await store.exists(TIMERS())
 
 
 async def test_sessions_survive_a_killed_orchestrator(herd: Herd) -> None:
@@ -205,11 +271,35 @@ def test_a_missing_browser_is_one_clear_line(short_path: Path) -> None:
     assert "remuda doctor" in result.stderr
 
 
-def test_it_does_not_listen_beyond_loopback_by_accident(short_path: Path) -> None:
-    result = remuda("up", "--host", "0.0.0.0", "--port", "0", "--data", str(short_path))
+@pytest.mark.parametrize(
+    ("options", "warns"),
+    [
+        ({"host": "0.0.0.0", "insecure": True}, True),
+        ({"host": "0.0.0.0", "auth": "off"}, True),
+        ({"host": "0.0.0.0"}, False),
+        ({"auth": "off"}, False),
+        ({}, False),
+    ],
+)
+def test_it_warns_if_others_reach_it_and_need_no_token(options: dict[str, object], warns: bool) -> None:
+    # Nothing is started: a test does not listen where others reach it.
+    warning = warn_of_open_door(make_config(**options))
 
-    assert result.returncode == 1
-    assert "--insecure" in result.stderr
+    assert ("every client that reaches 0.0.0.0 can use this herd" in warning) is warns
+
+
+def test_with_auth_on_the_first_start_prints_the_admin_token_and_keeps_it(short_path: Path) -> None:
+    data = short_path / "data"
+    with running_herd(data, "--auth", "on") as herd:
+        printed = [line for line in herd.lines if line.startswith("rmd_")]
+    with running_herd(data, "--auth", "on") as again:
+        printed_again = [line for line in again.lines if line.startswith("rmd_")]
+
+    file = data / "admin.token"
+    assert printed == [file.read_text().strip()]
+    assert printed_again == []
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert printed[0] not in herd.log()
 
 
 def test_a_bad_option_is_one_clear_line(short_path: Path) -> None:
@@ -217,12 +307,6 @@ def test_a_bad_option_is_one_clear_line(short_path: Path) -> None:
 
     assert result.returncode == 1
     assert result.stderr.startswith("remuda: REMUDA_PORT is 'many'")
-
-
-def test_it_uses_the_redis_it_is_given(short_path: Path, redis_url: str) -> None:
-    with running_herd(short_path / "data", "--redis", redis_url) as herd:
-        assert not (short_path / "data" / "redis").exists()
-        assert herd.request("GET", "/readyz")[0] == 200
 
 
 async def test_zombies_do_not_pile_up(herd: Herd) -> None:

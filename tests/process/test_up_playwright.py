@@ -3,7 +3,7 @@
 import asyncio
 import tempfile
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 
 import psutil
@@ -11,24 +11,72 @@ import pytest
 from playwright.async_api import Browser, Playwright, async_playwright
 
 from herds import DEADLINE, Herd, new_herd, running_herd
-from remuda.base.errors import Unavailable
+from lending import Lender
+from processes import command_of
+from remuda.base.errors import RemudaError, Unavailable
 from remuda.base.ids import new_id
 from remuda.fleet.line import Lines
 from remuda.store import Store
 from waiting import eventually
 from workers import browser_process, driver_process, entries, is_forgotten, only_entry, processes_of
 
+# In one process, so that several tests can use the same herd.
+pytestmark = pytest.mark.xdist_group("up playwright")
 
-@pytest.fixture
-def herd() -> Iterator[Herd]:
+
+@contextmanager
+def eager_herd() -> Iterator[Herd]:
     """A herd whose Chromium worker starts without being asked."""
     with new_herd("--slots", "1", "--eager", "chromium", environ={"HEARTBEAT_INTERVAL": "1"}) as herd:
         yield herd
 
 
+@pytest.fixture(scope="module")
+def lasting_herds() -> Iterator[Lender[tuple[Herd, ExitStack]]]:
+    """Lends a herd to those who have it replace its worker."""
+
+    def start() -> tuple[Herd, ExitStack]:
+        with ExitStack() as stack:
+            return stack.enter_context(eager_herd()), stack.pop_all()
+        raise AssertionError
+
+    lender = Lender(start, is_usable=lambda lent: is_usable(lent[0]), end=lambda lent: lent[1].close())
+    yield lender
+    lender.end()
+
+
+def is_usable(herd: Herd) -> bool:
+    """Whether it is ready, and its one worker is there."""
+
+    async def look() -> None:
+        async with Store(herd.redis_url) as store:
+            await registered(store)
+
+    with suppress(RemudaError, AssertionError):
+        herd.wait_until_ready()
+        asyncio.run(look())
+        return len(workers_of(herd)) == 1
+    return False
+
+
 @pytest.fixture
-async def store(herd: Herd) -> AsyncIterator[Store]:
-    """The herd's Redis."""
+def lasting_herd(lasting_herds: Lender[tuple[Herd, ExitStack]]) -> Herd:
+    """A herd that has a worker again at the end of a test."""
+    return lasting_herds.lend()[0]
+
+
+@pytest.fixture
+def herd() -> Iterator[Herd]:
+    """A herd of the test's own, which it may end."""
+    with eager_herd() as herd:
+        yield herd
+
+
+@pytest.fixture
+async def store(request: pytest.FixtureRequest) -> AsyncIterator[Store]:
+    """The Redis of the herd that the test has."""
+    name = "herd" if "herd" in request.fixturenames else "lasting_herd"
+    herd: Herd = request.getfixturevalue(name)
     async with Store(herd.redis_url) as store:
         yield store
 
@@ -44,13 +92,18 @@ async def registered(store: Store, count: int = 1) -> list[str]:
 
 
 def workers_of(herd: Herd) -> list[psutil.Process]:
-    return [each for each in herd.processes() if "worker" in each.cmdline()]
+    return [each for each in herd.processes() if "worker" in command_of(each)]
+
+
+def directories_of(herd: Herd) -> list[Path]:
+    """Where the files of its workers' browsers are."""
+    here = Path(tempfile.gettempdir())
+    return [directory for worker in workers_of(herd) for directory in here.glob(f"remuda-{worker.pid}-*")]
 
 
 def directory_of(herd: Herd) -> Path:
     """Where the files of the one worker's browser are."""
-    (worker,) = workers_of(herd)
-    (directory,) = Path(tempfile.gettempdir()).glob(f"remuda-{worker.pid}-*")
+    (directory,) = directories_of(herd)
     return directory
 
 
@@ -71,8 +124,11 @@ async def test_a_browsers_workers_start_when_its_first_client_waits(short_path: 
             assert [key.rpartition(":")[0] for key in keys] == ["worker:chromium"] * 2
 
 
-async def test_a_worker_that_is_told_to_leave_is_replaced_without_alarm(herd: Herd, store: Store) -> None:
+async def test_a_worker_that_is_told_to_leave_is_replaced_without_alarm(
+    lasting_herd: Herd, store: Store
+) -> None:
     (first,) = await registered(store)
+    logged = lasting_herd.log()
 
     await tell_to_leave(store, first)
 
@@ -80,7 +136,7 @@ async def test_a_worker_that_is_told_to_leave_is_replaced_without_alarm(herd: He
         return [key for key in await entries(store) if key != first] != []
 
     await eventually(is_replaced, DEADLINE)
-    assert herd.log() == ""
+    assert lasting_herd.log() == logged
 
 
 async def connected(playwright: Playwright, store: Store, key: str) -> Browser:
@@ -88,7 +144,9 @@ async def connected(playwright: Playwright, store: Store, key: str) -> Browser:
     return await playwright.chromium.connect((await entries(store))[key]["wsEndpoint"])
 
 
-async def test_a_worker_that_waits_for_its_clients_is_replaced_meanwhile(herd: Herd, store: Store) -> None:
+async def test_a_worker_that_waits_for_its_clients_is_replaced_meanwhile_and_ends_with_the_herd(
+    herd: Herd, store: Store
+) -> None:
     (first,) = await registered(store)
     async with async_playwright() as playwright:
         connection = await connected(playwright, store, first)
@@ -107,10 +165,13 @@ async def test_a_worker_that_waits_for_its_clients_is_replaced_meanwhile(herd: H
         (third,) = set(await eventually(lambda: has_left(store, first), DEADLINE)) - {second}
         assert (await entries(store))[third]["status"] == "available"
 
-        # The end of the herd does not wait for those that leave.
+        # The end of the herd does not wait for those that leave, nor for clients.
+        directories = directories_of(herd)
+        assert len(directories) == 2
         assert await asyncio.to_thread(herd.stop) == 0
         await eventually(lambda: not other.is_connected())
     assert herd.processes() == []
+    assert not any(directory.exists() for directory in directories)
 
 
 async def tell_to_leave(store: Store, worker: str) -> None:
@@ -128,9 +189,11 @@ async def has_left(store: Store, worker: str) -> list[str]:
 
 
 @pytest.mark.parametrize("victim", [browser_process, driver_process])
-async def test_a_worker_comes_back_when_its_browser_dies(herd: Herd, store: Store, victim: object) -> None:
+async def test_a_worker_comes_back_when_its_browser_dies(
+    lasting_herd: Herd, store: Store, victim: object
+) -> None:
     (first,) = await registered(store)
-    directory = directory_of(herd)
+    directory = directory_of(lasting_herd)
 
     victim(directory).kill()  # type: ignore[operator]
 
@@ -145,14 +208,14 @@ async def test_a_worker_comes_back_when_its_browser_dies(herd: Herd, store: Stor
 
 @pytest.mark.parametrize("takes_redis_along", [False, True])
 async def test_a_killed_worker_comes_back_and_clears_up(
-    herd: Herd, store: Store, takes_redis_along: bool
+    lasting_herd: Herd, store: Store, takes_redis_along: bool
 ) -> None:
     (first,) = await registered(store)
-    directory = directory_of(herd)
-    (worker,) = workers_of(herd)
+    directory = directory_of(lasting_herd)
+    (worker,) = workers_of(lasting_herd)
 
     if takes_redis_along:
-        herd.redis.kill()
+        lasting_herd.redis.kill()
     worker.kill()
 
     # What it has left in Redis goes with it, and another one is there instead.
@@ -173,17 +236,6 @@ async def others(store: Store, worker: str) -> list[str]:
     return []
 
 
-async def test_the_end_of_the_herd_does_not_wait_for_clients(herd: Herd, store: Store) -> None:
-    await registered(store)
-    directory = directory_of(herd)
-    async with client(store) as connection:
-        assert await asyncio.to_thread(herd.stop) == 0
-
-        await eventually(lambda: not connection.is_connected())
-    assert herd.processes() == []
-    assert not directory.exists()
-
-
 async def test_nothing_of_a_worker_survives_when_the_herd_is_killed(herd: Herd, store: Store) -> None:
     await registered(store)
     directory = directory_of(herd)
@@ -195,13 +247,15 @@ async def test_nothing_of_a_worker_survives_when_the_herd_is_killed(herd: Herd, 
     assert not directory.exists()
 
 
-async def test_a_herd_that_stops_takes_its_workers_out_of_a_redis_that_stays(
+async def test_a_herd_uses_the_redis_it_is_given_and_takes_its_workers_out_when_it_stops(
     short_path: Path, redis_url: str
 ) -> None:
     async with Store(redis_url) as store:
         await store.send("FLUSHALL")
         with running_herd(short_path / "data", "--redis", redis_url, "--eager", "chromium") as herd:
             await registered(store)
+            assert not (short_path / "data" / "redis").exists()
+            assert herd.request("GET", "/readyz")[0] == 200
 
             assert herd.stop() == 0
 
@@ -212,4 +266,4 @@ def test_an_eager_browser_that_is_not_here_is_one_clear_line(short_path: Path) -
     herd = Herd(short_path / "data", "--eager", "webkit")
 
     assert herd.process.wait(DEADLINE) == 1
-    assert herd.log() == "remuda: Playwright finds no webkit here: see `remuda doctor`\n"
+    assert herd.log() == "remuda: Playwright found no webkit here: see `remuda doctor`\n"

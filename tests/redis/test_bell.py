@@ -6,6 +6,7 @@ import pytest
 
 from remuda.base.errors import InvalidArgument
 from remuda.fleet.bell import bell_of, wait_for
+from remuda.fleet.tasks import repeat
 from remuda.keyspace.fleet import LEASE
 from remuda.store import Store
 from servers import Server
@@ -130,3 +131,15 @@ async def test_when_redis_comes_back_the_waiting_one_looks(server: Server) -> No
 def test_a_topic_that_no_channel_may_hold_is_refused() -> None:
     with pytest.raises(InvalidArgument):
         bell_of("a b")
+
+
+async def test_what_is_repeated_is_done_at_once_when_it_rings(store: Store) -> None:
+    look = Look(store)
+
+    with store.subscribe(BELL) as rings:
+        repeating = asyncio.create_task(repeat(look, every=FOREVER, failure="not looked", rings=rings))
+        await eventually(lambda: look.times == 1)
+        await store.publish(BELL)
+
+        await eventually(lambda: look.times == 2)
+        repeating.cancel()

@@ -3,40 +3,45 @@
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from unittest import mock
 
 import aiohttp
 import pytest
 
 import servers
+from configs import make_config
 from exposition import Metric, parse, value
 from grids import own_slots
+from remuda import __version__
 from remuda.base import clock
-from remuda.base.config import Config
 from remuda.base.ids import OrchestratorId
-from remuda.cli.run import ROLES
+from remuda.cli.rooms import ROOMS
+from remuda.fleet.metrics import MetricKind
 from remuda.fleet.role import Life, Role
+from remuda.fleet.room import Surroundings, role_kinds
+from remuda.grid import metrics as grid_metrics
 from remuda.grid.sessions import Sessions
-from remuda.keyspace import fleet, grid, metrics
+from remuda.keyspace import fleet, grid, metrics, playwright
 from remuda.keyspace.key import ListName
+from remuda.keyspace.metering import USAGE_TOTALS
 from remuda.keyspace.storage import STORAGE_METADATA_PENDING
-from remuda.ops import exporter
-from remuda.ops.exporter import Exporter
+from remuda.ops.exporter import all_metrics, expose
 from remuda.store import Store
 from remuda.web.api import Api
 from waiting import eventually
-from web_states import CHROME, FIREFOX, Rider, herd_client, orchestrator, running, serving
+from web_states import CHROME, FIREFOX, SessionWriter, herd_client, orchestrator, running, serving
 
 HISTOGRAM = "webgrid_session_startup_duration_seconds"
 
 
-async def scrape(store: Store, **options: list[str]) -> dict[str, Metric]:
-    return parse(await Exporter(store, **options).expose())
+async def scrape(store: Store) -> dict[str, Metric]:
+    return parse(await expose(Surroundings(store, make_config(), ROOMS)))
 
 
 @asynccontextmanager
 async def visiting(store: Store) -> AsyncIterator[aiohttp.ClientSession]:
     """A client of the api role as the command line wires it."""
-    api = ROLES["api"](store, Config())
+    api = role_kinds(ROOMS)["api"].make(Surroundings(store, make_config(), ROOMS))
     assert isinstance(api, Api)
     async with serving(api) as url, herd_client(store, url) as client:
         yield client
@@ -69,13 +74,13 @@ async def test_without_redis_there_are_no_metrics(server: servers.Server) -> Non
 
 
 async def test_sessions_are_counted_by_stage_and_state(store: Store) -> None:
-    rider = Rider(store)
+    writer = SessionWriter(store)
     async with running(orchestrator(store, slots=4)):
-        await rider.queue(browserName="chrome")
-        await rider.claim(browserName="chrome")
-        await rider.schedule(browserName="chrome")
-        await rider.serve(browserName="chrome")
-        await rider.end(await rider.serve(browserName="chrome"))
+        await writer.queue(browserName="chrome")
+        await writer.claim(browserName="chrome")
+        await writer.schedule(browserName="chrome")
+        await writer.serve(browserName="chrome")
+        await writer.end(await writer.serve(browserName="chrome"))
 
         families = await scrape(store)
 
@@ -98,12 +103,12 @@ async def test_sessions_are_counted_by_stage_and_state(store: Store) -> None:
 
 
 async def test_time_spent_in_each_stage_adds_up(store: Store) -> None:
-    rider = Rider(store)
+    writer = SessionWriter(store)
     async with running(orchestrator(store)):
-        session = await rider.schedule(browserName="chrome")
+        session = await writer.schedule(browserName="chrome")
         earlier = clock.rfc3339(clock.now() - 90)
         await store.hset(grid.SESSION_STATUS(session), {"pendingAt": earlier})
-        await rider.end(session, code="CLEFT")
+        await writer.end(session, code="CLEFT")
 
         families = await scrape(store)
 
@@ -116,7 +121,7 @@ async def test_slots_are_counted_as_a_whole_and_by_browser(store: Store) -> None
     async with running(
         orchestrator(store, "ranch", CHROME, FIREFOX, slots=3), orchestrator(store, "farm", FIREFOX, slots=2)
     ):
-        await Rider(store).serve(browserName="chrome")
+        await SessionWriter(store).serve(browserName="chrome")
 
         families = await scrape(store)
 
@@ -152,11 +157,11 @@ async def test_a_lost_slot_that_is_found_is_counted(store: Store) -> None:
 
 
 async def test_the_queue_holds_those_without_a_slot_and_knows_the_longest_wait(store: Store) -> None:
-    rider = Rider(store)
+    writer = SessionWriter(store)
     async with running(orchestrator(store)):
-        await rider.claim(browserName="chrome")
-        await rider.queue(browserName="chrome")
-        patient = await rider.queue(browserName="chrome")
+        await writer.claim(browserName="chrome")
+        await writer.queue(browserName="chrome")
+        patient = await writer.queue(browserName="chrome")
         await store.hset(grid.SESSION_STATUS(patient), {"queuedAt": clock.rfc3339(clock.now() - 60)})
 
         families = await scrape(store)
@@ -202,7 +207,7 @@ async def test_roles_that_run_are_counted_and_those_that_do_not_are_zero(store: 
     life = Life(store, [Groom(), Groom()])
     await life._announce()
 
-    families = await scrape(store, roles=["gateway"])
+    families = await scrape(store)
 
     assert value(families, "remuda_roles_up", role="groom") == 2
     assert value(families, "remuda_roles_up", role="gateway") == 0
@@ -238,7 +243,9 @@ async def test_names_that_cannot_be_right_are_skipped(store: Store) -> None:
     ("key", "family"),
     [
         (metrics.METRICS_SESSIONS_TOTAL(), "webgrid_session_total"),
+        (metrics.METRICS_SLOTS_RECLAIMED(), "webgrid_slots_reclaimed_total"),
         (grid.SESSIONS_ACTIVE(), "remuda_sessions"),
+        (grid.SESSIONS_ACTIVE(), "webgrid_sessions_active"),
         (grid.ORCHESTRATORS(), "webgrid_slots_available"),
         (fleet.ROLES(), "remuda_roles_up"),
     ],
@@ -254,10 +261,10 @@ async def test_a_key_of_the_wrong_type_costs_its_own_family_only(store: Store, k
 
 
 async def test_strangers_among_the_sessions_and_orchestrators_do_no_harm(store: Store) -> None:
-    rider = Rider(store)
-    await rider.queue(browserName="chrome")
+    writer = SessionWriter(store)
+    await writer.queue(browserName="chrome")
     await store.sadd(grid.SESSIONS_ACTIVE(), "no id at all")
-    odd = await rider.queue(browserName="chrome")
+    odd = await writer.queue(browserName="chrome")
     await store.hset(grid.SESSION_STATUS(odd), {"queuedAt": "yesterday"})
 
     families = await scrape(store)
@@ -269,10 +276,10 @@ async def test_strangers_among_the_sessions_and_orchestrators_do_no_harm(store: 
 async def test_of_very_many_sessions_only_some_are_looked_at(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(exporter, "MAX_SESSIONS", 5)
-    monkeypatch.setattr(exporter, "BATCH", 2)
+    monkeypatch.setattr(grid_metrics, "MAX_SESSIONS", 5)
+    monkeypatch.setattr(grid_metrics, "BATCH", 2)
     for _ in range(7):
-        await Rider(store).queue(browserName="chrome")
+        await SessionWriter(store).queue(browserName="chrome")
 
     families = await scrape(store)
 
@@ -280,9 +287,73 @@ async def test_of_very_many_sessions_only_some_are_looked_at(
     assert value(families, "remuda_sessions", state="queued") == 5
 
 
+async def test_what_nobody_has_counted_is_zero(store: Store) -> None:
+    families = await scrape(store)
+
+    assert value(families, "webgrid_session_total", stage="queued") == 0
+    assert value(families, "webgrid_session_status_codes_total", level="fail", code="DFAILURE") == 0
+    assert value(families, "webgrid_proxy_http_net_bytes_total", direction="in") == 0
+    assert value(families, f"{HISTOGRAM}_count", of=HISTOGRAM) == 0
+    assert value(families, f"{HISTOGRAM}_sum", of=HISTOGRAM) == 0
+
+
+async def test_the_version_is_told(store: Store) -> None:
+    families = await scrape(store)
+
+    assert value(families, "remuda_build_info", version=__version__) == 1
+
+
+async def test_a_metric_has_the_labels_that_it_declares(store: Store) -> None:
+    await store.hincrby(metrics.METRICS_HTTP_REQUESTS("GET"), "200", 7)
+    await store.hset(metrics.METRICS_STORAGE_TOTAL(), {"barn": 1000})
+    await store.hset(metrics.METRICS_STORAGE_USED(), {"barn": 250})
+    await store.hset(USAGE_TOTALS("grid"), {"ranch commands": 3})
+    async with running(orchestrator(store)):
+        families = await scrape(store)
+
+    for metric in all_metrics(ROOMS):
+        assert families[metric.name].samples, metric.name
+        for _, labels in families[metric.name].samples:
+            own = {name for name, _ in labels if metric.kind is not MetricKind.HISTOGRAM or name != "le"}
+            assert own == set(metric.labels), metric.name
+
+
+async def test_the_first_commands_of_all_reads_leave_in_one_write(store: Store) -> None:
+    wire = store._wire
+    assert wire is not None
+    transport = wire._transport
+    assert transport is not None
+    with mock.patch.object(wire, "_transport", wraps=transport) as tapped:
+        await scrape(store)
+
+    first = tapped.write.call_args_list[0].args[0]
+    for key in (
+        metrics.METRICS_HTTP_BYTES(),
+        metrics.METRICS_STARTUP_SUM(),
+        metrics.METRICS_STORAGE_USED(),
+        grid.SESSIONS_TERMINATED(),
+        grid.ORCHESTRATORS(),
+        fleet.ROLES(),
+        fleet.LINES(),
+        playwright.PLAYWRIGHT_WORKERS("chromium"),
+        playwright.PLAYWRIGHT_TOTALS("webkit"),
+    ):
+        assert key.encode() in first, key
+
+
+async def test_metrics_that_come_from_the_same_keys_share_one_read(store: Store) -> None:
+    await store.send("CONFIG", "RESETSTAT")
+
+    await scrape(store)
+
+    calls = str(await store.send("INFO", "commandstats"))
+    assert "cmdstat_srandmember:calls=1," in calls
+    assert "cmdstat_info:calls=1," in calls
+
+
 async def test_a_scrape_changes_nothing(store: Store) -> None:
     async with running(orchestrator(store)):
-        await Rider(store).serve(browserName="chrome")
+        await SessionWriter(store).serve(browserName="chrome")
         before = await store.send("DBSIZE")
 
         await scrape(store)

@@ -6,15 +6,17 @@ from typing import Any
 
 import aiohttp
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 
-from corrals import Door, front_door
 from grids import all_sessions
-from managers import Client, open_ranch
+from managers import Client, open_orchestrator
 from remuda.gateway import bidi
-from remuda.gateway.frames import NOT_TEXT, POLICY, TOO_BIG
+from remuda.gateway.frames import NORMAL, NOT_TEXT, POLICY, TOO_BIG
 from remuda.grid.model import State
 from remuda.grid.sessions import Sessions
 from remuda.store import Store
+from scripted_workers import Door, front_door
 from waiting import eventually
 
 DEADLINE = 20.0
@@ -102,7 +104,7 @@ async def test_a_session_that_is_not_created_is_an_error_and_another_can_be_aske
 async def test_a_session_ends_whose_client_leaves_while_it_waits(
     store: Store, door: Door, client: Client
 ) -> None:
-    await open_ranch(store, 0)
+    await open_orchestrator(store, 0)
     socket = await door.connect("/session")
     await socket.send_json(NEW)
     await eventually(lambda: all_sessions(store), DEADLINE)
@@ -115,6 +117,52 @@ async def test_a_session_ends_whose_client_leaves_while_it_waits(
 
     await eventually(is_over, DEADLINE)
     assert (await Sessions(store).last_words(session) or ("", {}))[0] == "CLEFT"
+
+
+def is_passing_answers() -> bool:
+    return any(task.get_name() == "pass BiDi answers" for task in asyncio.all_tasks())
+
+
+async def test_session_end_is_answered_though_the_browser_hangs_up_first(
+    store: Store, door: Door, client: Client
+) -> None:
+    to_browser: list[asyncio.Transport] = []
+
+    async def connect(request: web.Request) -> web.WebSocketResponse:
+        assert request.transport is not None
+        to_browser.append(request.transport)
+        socket = web.WebSocketResponse()
+        await socket.prepare(request)
+        await socket.receive()
+        return socket
+
+    async def end(_request: web.Request) -> web.Response:
+        assert is_passing_answers()
+        for each in to_browser:
+            each.abort()
+        await eventually(lambda: not is_passing_answers(), DEADLINE)
+        # Whatever follows from that is to happen before this is answered.
+        for _ in range(100):
+            await asyncio.sleep(0)
+        return web.json_response({"value": None})
+
+    app = web.Application()
+    app.router.add_get("/session/{session}", connect)
+    app.router.add_delete("/session/{session}", end)
+    async with TestServer(app) as node:
+        orchestrator = await open_orchestrator(store, 1)
+        socket = await door.connect("/session")
+        await socket.send_json(NEW)
+        session = await orchestrator.take()
+        upstream = {"host": str(node.host), "port": str(node.port)}
+        await Sessions(store).open(session, upstream=upstream, actual={"browserName": "chrome"})
+        created = await socket.receive_json(timeout=DEADLINE)
+
+        answer = await talk(socket, {"id": 8, "method": "session.end", "params": {}})
+
+        assert created["result"]["sessionId"] == session
+        assert answer == {"type": "success", "id": 8, "result": {}}
+        assert (await socket.receive(timeout=DEADLINE)).data == NORMAL
 
 
 async def test_what_cannot_be_read_closes_the_websocket(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,7 +185,7 @@ async def test_a_client_that_says_nothing_is_not_kept(door: Door, monkeypatch: p
 
 async def test_the_port_behind_the_door_answers_only_the_door(door: Door) -> None:
     address = door.gateway.bidi.address
-    reader, writer = await asyncio.open_connection(*address)
+    reader, writer = await asyncio.open_connection(*address[:2])
     writer.write(
         b"GET /session HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
         b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"

@@ -3,6 +3,7 @@
 import pytest
 
 from grids import new_session
+from remuda.accounts.model import EVERYTHING
 from remuda.base.ids import SessionId
 from remuda.fleet.relay import Address
 from remuda.gateway import lookup
@@ -19,7 +20,7 @@ async def served(store: Store, port: int) -> SessionId:
 
 
 async def found(directory: RedisDirectory, session: SessionId) -> Address:
-    place = directory.find_node(session)
+    place = directory.find_node(session, EVERYTHING)
     return place if isinstance(place, Address) else await place
 
 
@@ -30,7 +31,7 @@ async def test_a_session_is_looked_up_once_however_many_there_are(store: Store) 
         await found(directory, session)
 
     for session, port in sessions.items():
-        assert directory.find_node(session) == Address("127.0.0.1", port)
+        assert directory.find_node(session, EVERYTHING) == Address("127.0.0.1", port)
 
 
 async def test_only_so_many_sessions_are_remembered_and_the_others_looked_up(

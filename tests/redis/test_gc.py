@@ -9,9 +9,10 @@ import pytest
 
 import servers
 from remuda.base.errors import Broken, StoreUnavailable
+from remuda.fleet.sweep import Sweep
 from remuda.grid.sweeps import grid_sweeps
 from remuda.keyspace.fleet import LEASE
-from remuda.ops.gc import Gc, Sweep
+from remuda.ops.gc import Gc
 from remuda.store import Store
 from remuda.store.census import take_census
 from sweeping import backdate, ended, keys_with, retain

@@ -12,9 +12,18 @@ from remuda.grid.capabilities import Offer
 from remuda.keyspace import grid
 from remuda.keyspace.key import ListName
 from remuda.store import Store
-from remuda.web.api import Api
 from waiting import eventually
-from web_states import CHROME, FIREFOX, Rider, herd_client, orchestrator, running, serving, visiting
+from web_states import (
+    CHROME,
+    FIREFOX,
+    SessionWriter,
+    herd_client,
+    new_api,
+    orchestrator,
+    running,
+    serving,
+    visiting,
+)
 
 # What KEDA's Selenium Grid scaler sends, as Go's json.Marshal writes it.
 KEDA = (
@@ -40,10 +49,10 @@ SESSIONS = (
 
 
 async def test_keda_is_answered(store: Store) -> None:
-    rider = Rider(store)
+    writer = SessionWriter(store)
     async with running(orchestrator(store)), visiting(store) as client:
-        session = await rider.serve(browserName="chrome", platformName="linux")
-        await rider.queue(browserName="firefox", platformName="linux")
+        session = await writer.serve(browserName="chrome", platformName="linux")
+        await writer.queue(browserName="firefox", platformName="linux")
 
         status, answer = await send(client, KEDA)
 
@@ -96,7 +105,7 @@ async def test_keda_must_not_take_a_herd_without_redis_for_an_idle_one(server: s
 
 async def test_slots_count_once_for_each_browser_and_sessions_are_limited_by_all(store: Store) -> None:
     async with running(orchestrator(store, "ranch", CHROME, FIREFOX, slots=3)), visiting(store) as client:
-        await Rider(store).serve(browserName="firefox")
+        await SessionWriter(store).serve(browserName="firefox")
 
         data = await ask(
             client,
@@ -122,12 +131,12 @@ async def test_a_browser_that_keeps_no_downloads_does_not_say_so(store: Store) -
 
 
 async def test_a_slots_stereotype_is_what_its_session_got_with_the_version_it_asked_for(store: Store) -> None:
-    rider = Rider(store)
+    writer = SessionWriter(store)
     async with running(orchestrator(store, slots=4)), visiting(store) as client:
-        await rider.serve(browserName="chromium")
-        await rider.serve(browserName="chrome", browserVersion="130", platformName="Linux")
-        await rider.serve()
-        await rider.schedule(browserName="chrome")
+        await writer.serve(browserName="chromium")
+        await writer.serve(browserName="chrome", browserVersion="130", platformName="Linux")
+        await writer.serve()
+        await writer.schedule(browserName="chrome")
 
         data = await ask(client, "{ sessionsInfo { sessions { slot { id stereotype } } } }")
 
@@ -142,14 +151,14 @@ async def test_a_slots_stereotype_is_what_its_session_got_with_the_version_it_as
 
 
 async def test_no_address_inside_the_herd_is_shown(store: Store) -> None:
-    rider = Rider(store)
+    writer = SessionWriter(store)
     inside = "127.0.0.1:40001"
     async with (
         running(orchestrator(store)),
-        serving(Api(store)) as uri,
+        serving(new_api(store)) as uri,
         herd_client(store, uri) as client,
     ):
-        session = await rider.serve(browserName="chrome")
+        session = await writer.serve(browserName="chrome")
         actual = {
             "browserName": "chrome",
             "platformName": "linux",
@@ -177,13 +186,13 @@ async def test_no_address_inside_the_herd_is_shown(store: Store) -> None:
 
 
 async def test_what_keda_would_stumble_over_is_left_out(store: Store) -> None:
-    rider = Rider(store)
+    writer = SessionWriter(store)
     async with visiting(store) as client:
         odd: dict[str, Any] = {"browserName": 7, "platformName": None, "se:downloadsEnabled": "yes"}
-        await rider.queue(browserVersion="130", **odd)
-        await rider.queue(**{"browserName": "chrome", "se:downloadsEnabled": True, "my:lab": {"rack": 4}})
+        await writer.queue(browserVersion="130", **odd)
+        await writer.queue(**{"browserName": "chrome", "se:downloadsEnabled": True, "my:lab": {"rack": 4}})
         for text in ("[]", "[7]", "{}", "nonsense"):
-            session = await rider.queue()
+            session = await writer.queue()
             await store.hset(grid.SESSION_CAPABILITIES(session), {"requested": text})
 
         data = await ask(client, "{ sessionsInfo { sessionQueueRequests } }")
@@ -200,9 +209,9 @@ async def test_what_keda_would_stumble_over_is_left_out(store: Store) -> None:
 
 
 async def test_a_request_of_several_sets_is_one_text(store: Store) -> None:
-    rider = Rider(store)
+    writer = SessionWriter(store)
     async with visiting(store) as client:
-        session = await rider.queue(browserName="chrome")
+        session = await writer.queue(browserName="chrome")
         sets = [{"browserName": "firefox"}, {"browserName": "chrome"}]
         await store.hset(grid.SESSION_CAPABILITIES(session), {"requested": json.dumps(sets)})
 
@@ -213,10 +222,10 @@ async def test_a_request_of_several_sets_is_one_text(store: Store) -> None:
 
 
 async def test_a_session_that_has_a_slot_waits_no_longer(store: Store) -> None:
-    rider = Rider(store)
+    writer = SessionWriter(store)
     async with running(orchestrator(store)), visiting(store) as client:
-        await rider.claim(browserName="chrome")
-        await rider.schedule(browserName="chrome")
+        await writer.claim(browserName="chrome")
+        await writer.schedule(browserName="chrome")
 
         data = await ask(
             client, "{ grid { sessionQueueSize sessionCount } nodesInfo { nodes { sessions { id } } } }"
@@ -227,16 +236,16 @@ async def test_a_session_that_has_a_slot_waits_no_longer(store: Store) -> None:
 
 
 async def test_credentials_are_masked(store: Store) -> None:
-    rider = Rider(store)
+    writer = SessionWriter(store)
     secret: dict[str, Any] = {
         "proxy": {"httpProxy": "bob:hush@proxy:8080"},
         "my:options": {"accessKey": "hush"},
     }
     async with running(orchestrator(store)), visiting(store) as client:
-        session = await rider.serve(browserName="chrome", **secret)
+        session = await writer.serve(browserName="chrome", **secret)
         actual = json.dumps({"browserName": "chrome", **secret})
         await store.hset(grid.SESSION_CAPABILITIES(session), {"actual": actual})
-        await rider.queue(browserName="chrome", **secret)
+        await writer.queue(browserName="chrome", **secret)
 
         status, answer = await send(client, KEDA)
         detail = await ask(client, VIDEO % json.dumps(session))
@@ -260,10 +269,10 @@ async def test_a_dead_orchestrators_node_is_down_and_its_slots_are_none(store: S
 async def test_the_recorder_of_docker_selenium_finds_a_session(store: Store) -> None:
     async with (
         running(orchestrator(store)),
-        serving(Api(store)) as uri,
+        serving(new_api(store)) as uri,
         herd_client(store, uri) as client,
     ):
-        session = await Rider(store).serve(browserName="chrome", **{"se:name": "pay by card"})
+        session = await SessionWriter(store).serve(browserName="chrome", **{"se:name": "pay by card"})
 
         found = (await ask(client, VIDEO % json.dumps(session)))["session"]
 
@@ -277,10 +286,10 @@ async def test_the_recorder_of_docker_selenium_finds_a_session(store: Store) -> 
 
 
 async def test_a_session_that_has_ended_or_never_was_is_null(store: Store) -> None:
-    rider = Rider(store)
+    writer = SessionWriter(store)
     async with running(orchestrator(store)), visiting(store) as client:
-        ended = await rider.serve(browserName="chrome")
-        await rider.end(ended)
+        ended = await writer.serve(browserName="chrome")
+        await writer.end(ended)
 
         for name in (ended, "00000000-0000-4000-8000-000000000000", "no id", ""):
             assert (await ask(client, VIDEO % json.dumps(name)))["session"] is None
@@ -289,10 +298,10 @@ async def test_a_session_that_has_ended_or_never_was_is_null(store: Store) -> No
 async def test_grids_own_dashboard_is_answered(store: Store) -> None:
     async with (
         running(orchestrator(store)),
-        serving(Api(store)) as uri,
+        serving(new_api(store)) as uri,
         herd_client(store, uri) as client,
     ):
-        session = await Rider(store).serve(browserName="chrome")
+        session = await SessionWriter(store).serve(browserName="chrome")
 
         summary = (await ask(client, GRID))["grid"]
         (node,) = (await ask(client, NODES))["nodesInfo"]["nodes"]

@@ -3,8 +3,8 @@
 import pytest
 
 from asking import send
+from remuda.grid.http import graphql
 from remuda.store import Store
-from remuda.web import graphql
 from web_states import orchestrator, running, visiting
 
 
@@ -41,7 +41,7 @@ async def test_what_is_no_request_is_refused_in_graphqls_form(store: Store, body
 
     assert status == 400
     assert answer["errors"][0]["extensions"] == {"code": "invalid_argument"}
-    assert "no GraphQL request" in answer["errors"][0]["message"]
+    assert "not a valid GraphqlRequest" in answer["errors"][0]["message"]
 
 
 @pytest.mark.parametrize("params", [{}, {"query": "{grid{uri}}", "variables": "x"}])

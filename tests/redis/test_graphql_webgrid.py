@@ -3,14 +3,16 @@
 import json
 from typing import Any
 
+import msgspec
 import pytest
 
 from asking import ask
+from grids import set_timeouts
 from remuda.base import clock
-from remuda.grid.timeouts import DEFAULTS, timeouts
+from remuda.grid.timeouts import Timeouts
 from remuda.keyspace import grid
 from remuda.store import Store
-from web_states import CHROME, Rider, orchestrator, running, visiting
+from web_states import CHROME, SessionWriter, orchestrator, running, visiting
 
 SESSION = (
     "id alive slot storage videoURL orchestrator { id alive } metadata { key value } "
@@ -21,7 +23,9 @@ SESSION = (
 
 async def test_a_session_with_all_its_fields(store: Store) -> None:
     async with running(orchestrator(store)), visiting(store) as client:
-        session = await Rider(store).serve(browserName="chrome", proxy={"httpProxy": "bob:hush@proxy"})
+        session = await SessionWriter(store).serve(
+            browserName="chrome", proxy={"httpProxy": "bob:hush@proxy"}
+        )
         await store.set(grid.SESSION_STORAGE(session), "barn")
         video = f"/storage/barn/{session}/video.m3u8"
         await record(store, session, video)
@@ -64,7 +68,7 @@ async def record(store: Store, session: str, url: str) -> None:
 
 async def test_a_video_that_was_evicted_has_no_url(store: Store) -> None:
     async with running(orchestrator(store)), visiting(store) as client:
-        session = await Rider(store).serve(browserName="chrome")
+        session = await SessionWriter(store).serve(browserName="chrome")
         await record(store, session, "/storage/barn/x/video.m3u8")
 
         (found,) = (await ask(client, "{ sessions { videoURL } }"))["sessions"]
@@ -74,7 +78,7 @@ async def test_a_video_that_was_evicted_has_no_url(store: Store) -> None:
 
 async def test_a_session_that_waits_has_little_to_tell(store: Store) -> None:
     async with visiting(store) as client:
-        session = await Rider(store).queue(browserName="chrome")
+        session = await SessionWriter(store).queue(browserName="chrome")
 
         (found,) = (await ask(client, f"{{ sessions {{ state {SESSION} }} }}"))["sessions"]
 
@@ -98,11 +102,11 @@ async def test_a_session_that_waits_has_little_to_tell(store: Store) -> None:
     ],
 )
 async def test_sessions_by_state(store: Store, arguments: str, expected: list[str]) -> None:
-    rider = Rider(store)
+    writer = SessionWriter(store)
     async with running(orchestrator(store)), visiting(store) as client:
-        names = {await rider.serve(browserName="chrome"): "active"}
-        ended = await rider.serve(browserName="chrome")
-        await rider.end(ended)
+        names = {await writer.serve(browserName="chrome"): "active"}
+        ended = await writer.serve(browserName="chrome")
+        await writer.end(ended)
         names[ended] = "ended"
 
         data = await ask(client, f"{{ sessions{arguments} {{ id }} }}")
@@ -111,7 +115,7 @@ async def test_sessions_by_state(store: Store, arguments: str, expected: list[st
 
 
 async def test_sessions_by_metadata(store: Store) -> None:
-    rider = Rider(store)
+    writer = SessionWriter(store)
     query = "query ($m: [InputDictionaryEntry!]) { sessions(metadata: $m) { id } }"
 
     async def find(**metadata: str) -> set[Any]:
@@ -119,10 +123,10 @@ async def test_sessions_by_metadata(store: Store) -> None:
         return {each["id"] for each in (await ask(client, query, m=entries))["sessions"]}
 
     async with running(orchestrator(store, slots=3)), visiting(store) as client:
-        one, two, three = [await rider.serve(browserName="chrome") for _ in range(3)]
+        one, two, three = [await writer.serve(browserName="chrome") for _ in range(3)]
         await store.hset(grid.SESSION_METADATA(one), {"name": "pay", "build": "1"})
         await store.hset(grid.SESSION_METADATA(two), {"name": "pay", "build": "2"})
-        await rider.end(two)
+        await writer.end(two)
 
         assert await find(name="pay") == {one, two}
         assert await find(name="pay", build="2") == {two}
@@ -131,13 +135,13 @@ async def test_sessions_by_metadata(store: Store) -> None:
 
 
 async def test_orchestrators(store: Store) -> None:
-    rider = Rider(store)
+    writer = SessionWriter(store)
     fields = (
         "id type alive backlog pending slots { allocated available reclaimed } "
         "capabilities { platformName browsers { name version } }"
     )
     async with running(orchestrator(store, slots=3)), visiting(store) as client:
-        await rider.claim(browserName="chrome")
+        await writer.claim(browserName="chrome")
 
         data = await ask(
             client,
@@ -163,17 +167,18 @@ async def test_orchestrators(store: Store) -> None:
 
 async def test_timeouts_are_the_live_ones(store: Store) -> None:
     async with visiting(store) as client:
-        await timeouts(store).change(queue=7.5)
+        await set_timeouts(store, queue=7.5)
 
-        names = " ".join(DEFAULTS)
+        defaults = msgspec.to_builtins(Timeouts())
+        names = " ".join(defaults)
         data = await ask(client, f"{{ timeouts {{ {names} }} }}")
 
-    assert data["timeouts"] == {**DEFAULTS, "queue": 7.5}
+    assert data["timeouts"] == {**defaults, "queue": 7.5}
 
 
 async def test_asking_changes_nothing(store: Store) -> None:
     async with running(orchestrator(store)), visiting(store) as client:
-        session = await Rider(store).serve(browserName="chrome")
+        session = await SessionWriter(store).serve(browserName="chrome")
         before = await store.send("DUMP", grid.SESSION_ORCHESTRATOR(session))
 
         await ask(client, f"{{ sessions {{ {SESSION} }} }}")
@@ -183,7 +188,9 @@ async def test_asking_changes_nothing(store: Store) -> None:
 
 async def test_capabilities_that_are_too_big_are_shown_by_their_browser(store: Store) -> None:
     async with visiting(store) as client:
-        session = await Rider(store).queue(browserName="chrome", **{"my:extension": "x" * (300 << 10)})
+        session = await SessionWriter(store).queue(
+            browserName="chrome", **{"my:extension": "x" * (300 << 10)}
+        )
 
         (found,) = (await ask(client, "{ sessions { id capabilities { requested } } }"))["sessions"]
 

@@ -9,11 +9,10 @@ import pytest
 
 from credentials import herd_headers
 from grids import check_counters, codes_of, own_slots
-from managers import Client, has_logged, only_session, open_ranch, running
+from managers import Client, has_logged, only_session, open_orchestrator, running
 from remuda.base.ids import ManagerId, SessionId
-from remuda.fleet.line import Lines
-from remuda.fleet.presence import LOOKS, present
-from remuda.grid.abandoned import MESSAGE, Abandoned, manager_topic
+from remuda.fleet.origin import DEFAULT_ACCOUNT
+from remuda.grid.abandoned import LOOKS, MESSAGE, Abandoned, present
 from remuda.grid.manager import Manager
 from remuda.grid.model import State
 from remuda.grid.sessions import Sessions
@@ -24,14 +23,13 @@ from sweeping import O1, Make, alive, pending, placed, queued
 from waiting import eventually
 
 KILLED = ManagerId("killed")
-HOURS = 7200.0
 
 
 async def created(store: Store, make: Make, manager: ManagerId = KILLED) -> SessionId:
     """A session that the manager creates."""
     await own_slots(store, O1, 1)
     session = await make(store)
-    await store.hset(grid.MANAGER_SESSIONS(manager), {session: "grid:line"})
+    await store.hset(grid.MANAGER_SESSIONS(manager), {session: DEFAULT_ACCOUNT})
     await store.sadd(grid.MANAGERS_CREATING(), manager)
     return session
 
@@ -70,7 +68,7 @@ async def test_a_manager_that_is_busy_is_not_gone(store: Store, redis_url: str) 
 
     # It has a connection, and says nothing on it.
     async with Store(redis_url) as busy:
-        with present(busy, manager_topic(KILLED)):
+        with present(busy, KILLED):
             await busy.send("PING")
             await look(store, 3 * LOOKS)
 
@@ -102,13 +100,8 @@ async def killed_manager(url: str) -> AsyncIterator[tuple[Client, asyncio.Event]
             manager._server.close()
 
 
-async def test_a_dead_place_in_the_queue_holds_nobody_up(
-    store: Store, redis_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(
-        Lines.__init__, "__kwdefaults__", {**(Lines.__init__.__kwdefaults__ or {}), "lease": HOURS}
-    )
-    ranch = await open_ranch(store, 0)
+async def test_a_dead_place_in_the_queue_holds_nobody_up(store: Store, redis_url: str) -> None:
+    orchestrator = await open_orchestrator(store, 0)
     async with killed_manager(redis_url) as (doomed, kill), running(store) as (_, client):
         first = doomed.asking()
         await eventually(lambda: has_logged(store, "QUEUED"))
@@ -117,22 +110,23 @@ async def test_a_dead_place_in_the_queue_holds_nobody_up(
         await eventually(lambda: has_logged(store, "QUEUED", 2))
 
         kill.set()
-        ranch = await open_ranch(store, 1)
-        session = await ranch.take()
+        orchestrator = await open_orchestrator(store, 1)
+        session = await orchestrator.take()
 
-        await ranch.bring(session)
+        await orchestrator.bring(session)
         assert (await second).status == 200
         assert session != dead
+        await eventually(lambda: has_logged(store, "QTIMEOUT"))
         assert (await codes_of(store, dead))[-1] == "QTIMEOUT"
         first.cancel()
 
 
 async def test_what_a_manager_has_created_does_not_end_with_it(store: Store, client: Client) -> None:
-    ranch = await open_ranch(store, 1)
+    orchestrator = await open_orchestrator(store, 1)
     asking = client.asking()
-    session = await ranch.take()
+    session = await orchestrator.take()
     assert await store.scard(grid.MANAGERS_CREATING()) == 1
-    await ranch.bring(session)
+    await orchestrator.bring(session)
 
     assert (await asking).status == 200
 

@@ -16,6 +16,8 @@ from chaos import Chaos
 from grids import all_sessions, check_counters, check_slots, places
 from remuda.base.clock import parse_rfc3339
 from remuda.base.ids import OrchestratorId
+from remuda.fleet.origin import DEFAULT_ACCOUNT
+from remuda.fleet.uses import AccountUsage, Uses, usage_of
 from remuda.grid.model import State, state_of
 from remuda.grid.timeouts import timeouts
 from remuda.keyspace import grid, metrics
@@ -83,6 +85,10 @@ async def use(chaos: Chaos, dice: Random) -> None:
         await chaos.end_node(session)
 
 
+async def is_nothing_used(store: Store) -> bool:
+    return await usage_of(store, [DEFAULT_ACCOUNT]) == {DEFAULT_ACCOUNT: AccountUsage(0, 0)}
+
+
 async def is_over(store: Store) -> bool:
     """Whether no session lives any more and every slot is free again."""
     free = [await store.llen(grid.ORCHESTRATOR_SLOTS_AVAILABLE(own)) for own in SLOTS]
@@ -91,8 +97,9 @@ async def is_over(store: Store) -> bool:
 
 @pytest.mark.parametrize("seed", range(SEEDS))
 async def test_whoever_is_killed_no_slot_is_lost_and_every_client_has_an_answer(
-    redis_url: str, seed: int
+    redis_url: str, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(Uses.__init__, "__kwdefaults__", {"lease": 2.0})
     dice = Random(seed)
     async with Chaos(redis_url, dice, slots=SLOTS) as chaos:
         store = chaos.store
@@ -110,6 +117,7 @@ async def test_whoever_is_killed_no_slot_is_lost_and_every_client_has_an_answer(
         await check_lives(store)
         await check_counters(store)
         await check_totals(store)
+        await eventually(lambda: is_nothing_used(store))
         assert await take_census(store) == []
         await check_nothing_is_left(store)
 
@@ -117,11 +125,16 @@ async def test_whoever_is_killed_no_slot_is_lost_and_every_client_has_an_answer(
 async def test_without_accidents_every_client_has_its_session(redis_url: str) -> None:
     # Or else the test above would prove nothing: sessions that never come about lose no slots.
     async with Chaos(redis_url, Random(0), slots=SLOTS, is_calm=True) as chaos:
-        await eventually(lambda: chaos.store.exists(*map(grid.ORCHESTRATOR_SLOTS_AVAILABLE, SLOTS)))
+        # Slots are there earlier: until both have registered, a client may hear that there is no browser.
+        await eventually(lambda: are_registered(chaos.store))
 
         sessions = await asyncio.gather(*(chaos.ask() for _ in range(sum(SLOTS.values()))))
 
         assert None not in sessions
+
+
+async def are_registered(store: Store) -> bool:
+    return await store.scard(grid.ORCHESTRATORS()) == len(SLOTS)
 
 
 async def check_nothing_is_left(store: Store) -> None:

@@ -5,25 +5,27 @@ from typing import Any
 
 import pytest
 
-from grids import advertise, all_sessions, check_counters, check_slots, codes_of
-from managers import O1, Client, Reply, ended, has_logged, only_session, open_ranch, running
+from granted import give_token, id_of_token, revoke_token
+from grids import advertise, all_sessions, check_counters, check_slots, codes_of, set_timeouts
+from managers import O1, Client, Reply, ended, has_logged, only_session, open_orchestrator, running
 from remuda.base.ids import SessionId, new_id
+from remuda.fleet.origin import Origin
 from remuda.grid.model import State
 from remuda.grid.node.ending import Ending
 from remuda.grid.sessions import Sessions, session_bell
-from remuda.grid.timeouts import timeouts
 from remuda.keyspace import grid, metrics
+from remuda.keyspace.fleet import USES
 from remuda.store import Store
 from remuda.store.census import take_census
 from waiting import eventually
 
 
 async def test_a_client_gets_its_session(store: Store, client: Client) -> None:
-    ranch = await open_ranch(store, 1)
+    orchestrator = await open_orchestrator(store, 1)
     asking = client.asking()
 
-    session = await ranch.take()
-    await ranch.bring(session)
+    session = await orchestrator.take()
+    await orchestrator.bring(session)
 
     assert await asking == Reply(200, {"sessionId": session, "capabilities": {"browserName": "chrome"}})
     assert await codes_of(store, session) == ["QUEUED", "NALLOC", "SCHED", "PENDING", "NALIVE"]
@@ -37,14 +39,14 @@ async def test_a_client_gets_its_session(store: Store, client: Client) -> None:
 
 
 async def test_a_session_gets_the_id_that_its_gateway_asks_for_once(store: Store, client: Client) -> None:
-    ranch = await open_ranch(store, 1)
+    orchestrator = await open_orchestrator(store, 1)
     wanted = new_id()
     asking = asyncio.create_task(client.ask(rest=f"/{wanted}"))
-    await ranch.bring(await ranch.take())
+    await orchestrator.bring(await orchestrator.take())
     assert (await asking).value["sessionId"] == wanted
 
     while_it_runs = await client.ask(rest=f"/{wanted}")
-    await ranch.end(SessionId(wanted))
+    await orchestrator.end(SessionId(wanted))
     afterwards = await client.ask(rest=f"/{wanted}")
     nonsense = await client.ask(rest="/nonsense")
 
@@ -54,12 +56,43 @@ async def test_a_session_gets_the_id_that_its_gateway_asks_for_once(store: Store
 
 
 async def test_the_client_is_remembered_as_the_front_door_saw_it(store: Store, client: Client) -> None:
-    await client.ask(**{"X-Forwarded-For": "203.0.113.7, 10.0.0.1", "User-Agent": "selenium/4"})
+    await client.ask(**{"X-Forwarded-For": "203.0.113.7", "User-Agent": "selenium/4"})
 
     downstream = await store.hgetall(grid.SESSION_DOWNSTREAM(await only_session(store)))
 
     assert downstream.keys() == {"host", "userAgent", "lastSeen"}
     assert (downstream["host"], downstream["userAgent"]) == ("203.0.113.7", "selenium/4")
+
+
+async def test_a_session_is_stamped_with_its_origin(store: Store, client: Client) -> None:
+    await give_token(store, "ranch")
+    asked = Origin(
+        account="ranch",
+        token="ci",
+        token_id=await id_of_token(store, "ranch"),
+        address="203.0.113.7",
+        scheme="https",
+        host="herd.example",
+    )
+
+    await client.ask(**dict(asked.headers()))
+
+    assert await store.hgetall(grid.SESSION_ORIGIN(await only_session(store))) == asked.fields()
+
+
+async def test_what_is_asked_for_after_the_token_was_revoked_is_not_created(
+    store: Store, client: Client
+) -> None:
+    await give_token(store, "ranch")
+    token_id = await id_of_token(store, "ranch")
+    asked = Origin(account="ranch", token="ci", token_id=token_id, address="203.0.113.7")
+    await revoke_token(store, "ranch")
+
+    reply = await client.ask(**dict(asked.headers()))
+
+    assert (reply.status, "revoked" in reply.message) == (401, True)
+    assert await all_sessions(store) == []
+    assert await store.zcard(USES("ranch")) == 0
 
 
 async def test_a_session_has_its_labels_from_the_first_moment(store: Store, client: Client) -> None:
@@ -96,10 +129,10 @@ def with_options(**options: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        (b"", "The body is no JSON"),
-        (b"{", "The body is no JSON"),
-        (b"\xff", "The body is no JSON"),
-        (b"[" * 100_000, "The body is no JSON"),
+        (b"", "The body is not valid JSON"),
+        (b"{", "The body is not valid JSON"),
+        (b"\xff", "The body is not valid JSON"),
+        (b"[" * 100_000, "The body is not valid JSON"),
         ([], "'capabilities' must be inside a JSON object, not a list"),
         ({"desiredCapabilities": {}}, "The request has no 'capabilities'"),
         ({"capabilities": {"firstMatch": []}}, "'firstMatch' must be a list"),
@@ -140,7 +173,7 @@ async def test_a_browser_that_nobody_offers_is_refused_at_once_with_what_there_i
 
     assert await ended(store, reply) == (
         "QUNAVAILABLE",
-        "Nothing here can satisfy safari; on offer: chrome 81.0 on linux, firefox 74.0.1 on linux",
+        "No browser matches safari; on offer: chrome 81.0 on linux, firefox 74.0.1 on linux",
     )
 
 
@@ -151,7 +184,7 @@ async def test_a_browser_that_keeps_no_downloads_is_not_asked_for_them(store: St
 
     assert await ended(store, reply) == (
         "QUNAVAILABLE",
-        "Nothing here can satisfy any browser with downloads; on offer: MiniBrowser 2.50 on linux",
+        "No browser matches any browser with downloads; on offer: MiniBrowser 2.50 on linux",
     )
 
 
@@ -159,25 +192,25 @@ async def test_an_empty_grid_says_so(store: Store, client: Client) -> None:
     code, message = await ended(store, await client.ask())
 
     assert code == "QUNAVAILABLE"
-    assert message.endswith("on offer: nothing, as no orchestrator is in service")
+    assert message.endswith("on offer: none, because no orchestrator is in service")
 
 
 async def test_a_client_that_waited_too_long_for_a_slot_is_told(store: Store, client: Client) -> None:
-    await open_ranch(store, 0)
-    await timeouts(store).change(queue=0.05)
+    await open_orchestrator(store, 0)
+    await set_timeouts(store, queue=0.05)
 
     code, message = await ended(store, await client.ask())
     assert code == "QTIMEOUT"
-    assert message == "No browser became free within 0.05 s; it was number 1 in line"
+    assert message == "No browser became free within 0.05 s; it was number 1 in the queue"
 
 
 async def test_without_patience_a_free_slot_is_still_taken(store: Store, client: Client) -> None:
-    ranch = await open_ranch(store, 1)
-    await timeouts(store).change(queue=0)
+    orchestrator = await open_orchestrator(store, 1)
+    await set_timeouts(store, queue=0)
     asking = client.asking()
 
-    session = await ranch.take()
-    await ranch.bring(session)
+    session = await orchestrator.take()
+    await orchestrator.bring(session)
 
     assert (await asking).status == 200
     assert (await client.ask()).message.startswith("No browser became free within 0 s")
@@ -186,8 +219,8 @@ async def test_without_patience_a_free_slot_is_still_taken(store: Store, client:
 async def test_an_orchestrator_that_does_not_take_its_backlog_up_is_given_up(
     store: Store, client: Client
 ) -> None:
-    await open_ranch(store, 1)
-    await timeouts(store).change(scheduling=0.05)
+    await open_orchestrator(store, 1)
+    await set_timeouts(store, scheduling=0.05)
 
     assert await ended(store, await client.ask()) == (
         "OTIMEOUT",
@@ -196,11 +229,11 @@ async def test_an_orchestrator_that_does_not_take_its_backlog_up_is_given_up(
 
 
 async def test_a_node_that_does_not_come_up_is_given_up(store: Store, client: Client) -> None:
-    ranch = await open_ranch(store, 1)
-    await timeouts(store).change(nodeStartup=0.05)
+    orchestrator = await open_orchestrator(store, 1)
+    await set_timeouts(store, nodeStartup=0.05)
     asking = client.asking()
 
-    await ranch.take()
+    await orchestrator.take()
 
     assert await ended(store, await asking) == (
         "NTIMEOUT",
@@ -218,10 +251,10 @@ async def test_a_node_that_does_not_come_up_is_given_up(store: Store, client: Cl
 async def test_what_made_a_node_fail_reaches_the_client_in_its_own_words(
     store: Store, client: Client, code: str, message: str
 ) -> None:
-    ranch = await open_ranch(store, 1)
+    orchestrator = await open_orchestrator(store, 1)
     asking = client.asking()
 
-    session = await ranch.take()
+    session = await orchestrator.take()
     await Sessions(store).move(session, State.TERMINATED, code=code, message=message)
 
     assert await ended(store, await asking) == (code, message)
@@ -230,10 +263,10 @@ async def test_what_made_a_node_fail_reaches_the_client_in_its_own_words(
 async def test_capabilities_that_a_driver_does_not_understand_are_an_invalid_argument(
     store: Store, client: Client
 ) -> None:
-    ranch = await open_ranch(store, 1)
+    orchestrator = await open_orchestrator(store, 1)
     asking = client.asking()
 
-    session = await ranch.take()
+    session = await orchestrator.take()
     told = Ending("DFAILURE", "'nope' must be a valid device", error="invalid argument")
     await Sessions(store).move(session, State.TERMINATED, code=told.code, **told.meta)
 
@@ -244,7 +277,7 @@ async def test_capabilities_that_a_driver_does_not_understand_are_an_invalid_arg
 async def test_a_failure_before_the_node_is_scheduled_reaches_the_client_too(
     store: Store, client: Client
 ) -> None:
-    await open_ranch(store, 1)
+    await open_orchestrator(store, 1)
     asking = client.asking()
     await eventually(lambda: has_logged(store, "NALLOC"))
 
@@ -257,10 +290,10 @@ async def test_a_failure_before_the_node_is_scheduled_reaches_the_client_too(
 async def test_a_session_that_ends_the_moment_it_comes_up_is_not_handed_out(
     store: Store, client: Client
 ) -> None:
-    ranch = await open_ranch(store, 1)
+    orchestrator = await open_orchestrator(store, 1)
     asking = client.asking()
 
-    session = await ranch.take()
+    session = await orchestrator.take()
     async with store.transaction() as transaction:
         transaction.hset(grid.SESSION_CAPABILITIES(session), {"actual": "{}"})
         transaction.hset(grid.SESSION_STATUS(session), {"terminatedAt": "2026-01-02T03:04:05.678Z"})
@@ -272,9 +305,9 @@ async def test_a_session_that_ends_the_moment_it_comes_up_is_not_handed_out(
 async def test_a_session_that_ends_in_the_moment_of_its_hand_over_is_not_handed_out(
     store: Store, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ranch = await open_ranch(store, 1)
+    orchestrator = await open_orchestrator(store, 1)
     asking = client.asking()
-    session = await ranch.take()
+    session = await orchestrator.take()
     move = Sessions.move
 
     async def end_first(sessions: Sessions, *args: Any, **meta: Any) -> bool:
@@ -282,13 +315,13 @@ async def test_a_session_that_ends_in_the_moment_of_its_hand_over_is_not_handed_
         return await move(sessions, *args, **meta)
 
     monkeypatch.setattr(Sessions, "move", end_first)
-    await ranch.bring(session)
+    await orchestrator.bring(session)
 
     assert await ended(store, await asking) == ("DFAILURE", "It crashed")
 
 
 async def test_a_client_whose_session_is_ended_while_it_waits_is_told(store: Store, client: Client) -> None:
-    await open_ranch(store, 0)
+    await open_orchestrator(store, 0)
     first = client.asking()
     await eventually(lambda: has_logged(store, "QUEUED"))
     kept = await only_session(store)

@@ -5,7 +5,7 @@ import random
 from functools import partial
 
 from grids import advertise, check_counters, check_slots, codes_of, new_session
-from managers import O1, O2, Client, has_logged, only_session, open_ranch, running
+from managers import O1, O2, Client, has_logged, only_session, open_orchestrator, running
 from remuda.base.ids import SessionId
 from remuda.grid.model import State
 from remuda.grid.sessions import Sessions
@@ -16,10 +16,10 @@ from waiting import eventually
 
 
 async def test_those_who_wait_are_served_in_the_order_they_came(store: Store, client: Client) -> None:
-    ranch = await open_ranch(store, 1)
+    orchestrator = await open_orchestrator(store, 1)
     first = await new_session(store)
     await Slots(store).claim(first, [O1])
-    await ranch.take()
+    await orchestrator.take()
     waiting = []
     for number in range(1, 7):
         waiting.append(client.asking())
@@ -27,16 +27,16 @@ async def test_those_who_wait_are_served_in_the_order_they_came(store: Store, cl
 
     session = first
     for asking in waiting:
-        await ranch.end(session)
-        session = await ranch.take()
-        await ranch.bring(session)
+        await orchestrator.end(session)
+        session = await orchestrator.take()
+        await orchestrator.bring(session)
         served, _ = await asyncio.wait(waiting, timeout=10, return_when=asyncio.FIRST_COMPLETED)
         assert served == {asking}
         waiting = [each for each in waiting if each is not asking]
 
 
 async def test_the_order_holds_across_managers(store: Store, redis_url: str) -> None:
-    ranch = await open_ranch(store, 0)
+    orchestrator = await open_orchestrator(store, 0)
     async with (
         Store(redis_url) as other,
         running(store) as (_, one),
@@ -50,19 +50,19 @@ async def test_the_order_holds_across_managers(store: Store, redis_url: str) -> 
         for leaving in (waiting.pop(3), waiting.pop(0)):
             leaving.cancel()
         await eventually(lambda: has_logged(store, "CLEFT", 2))
-        ranch = await open_ranch(store, 1)
+        orchestrator = await open_orchestrator(store, 1)
 
         for asking in waiting:
-            session = await ranch.take()
-            await ranch.bring(session)
+            session = await orchestrator.take()
+            await orchestrator.bring(session)
             served, _ = await asyncio.wait(waiting, timeout=10, return_when=asyncio.FIRST_COMPLETED)
             assert served == {asking}
             waiting = [each for each in waiting if each is not asking]
-            await ranch.end(session)
+            await orchestrator.end(session)
 
 
 async def test_a_crowd_costs_what_its_members_cost(store: Store, client: Client) -> None:
-    await open_ranch(store, 0)
+    await open_orchestrator(store, 0)
     crowd = [client.asking() for _ in range(100)]
     await eventually(lambda: has_logged(store, "QUEUED", 100))
     await store.send("CONFIG", "RESETSTAT")
@@ -84,32 +84,32 @@ async def test_a_client_with_other_wishes_does_not_wait_behind_those_who_cannot_
     store: Store, client: Client
 ) -> None:
     await advertise(store, O2, "firefox::74.0.1")
-    ranch = await open_ranch(store, 1)
+    orchestrator = await open_orchestrator(store, 1)
     stuck = client.asking({"capabilities": {"alwaysMatch": {"browserName": "firefox"}}})
     await eventually(lambda: has_logged(store, "QUEUED"))
 
     asking = client.asking()
-    await ranch.bring(await ranch.take())
+    await orchestrator.bring(await orchestrator.take())
 
     assert (await asking).status == 200
     assert not stuck.done()
 
 
 async def test_an_orchestrator_that_comes_later_serves_those_who_wait(store: Store, client: Client) -> None:
-    await open_ranch(store, 0)
+    await open_orchestrator(store, 0)
     asking = client.asking()
     await eventually(lambda: has_logged(store, "QUEUED"))
 
-    late = await open_ranch(store, 1, O2)
+    late = await open_orchestrator(store, 1, O2)
     await late.bring(await late.take())
 
     assert (await asking).status == 200
 
 
 async def test_an_orchestrator_that_died_gets_nobody(store: Store, client: Client) -> None:
-    await open_ranch(store, 5)
+    await open_orchestrator(store, 5)
     await store.delete(grid.ORCHESTRATOR_HEARTBEAT(O1))
-    living = await open_ranch(store, 1, O2)
+    living = await open_orchestrator(store, 1, O2)
     asking = client.asking()
 
     await living.bring(await living.take())
@@ -119,15 +119,15 @@ async def test_an_orchestrator_that_died_gets_nobody(store: Store, client: Clien
 
 
 async def test_many_clients_on_few_slots_all_get_their_turn(store: Store, client: Client) -> None:
-    ranch = await open_ranch(store, 3)
+    orchestrator = await open_orchestrator(store, 3)
 
     async def work() -> None:
         while True:
-            session = await ranch.take()
-            await ranch.bring(session)
+            session = await orchestrator.take()
+            await orchestrator.bring(session)
             await eventually(partial(is_alive, session))
             assert len(await store.hgetall(grid.ORCHESTRATOR_HOLDERS(O1))) <= 3
-            await ranch.end(session)
+            await orchestrator.end(session)
 
     async def is_alive(session: SessionId) -> bool:
         return await Sessions(store).state(session) is State.ALIVE
@@ -148,7 +148,7 @@ async def test_many_clients_on_few_slots_all_get_their_turn(store: Store, client
 
 
 async def test_a_client_that_leaves_the_queue_gives_its_place_up(store: Store, client: Client) -> None:
-    ranch = await open_ranch(store, 0)
+    orchestrator = await open_orchestrator(store, 0)
     leaving = client.asking()
     await eventually(lambda: has_logged(store, "QUEUED"))
     session = await only_session(store)
@@ -157,8 +157,8 @@ async def test_a_client_that_leaves_the_queue_gives_its_place_up(store: Store, c
 
     leaving.cancel()
     await eventually(lambda: has_logged(store, "CLEFT"))
-    ranch = await open_ranch(store, 1)
-    await ranch.bring(await ranch.take())
+    orchestrator = await open_orchestrator(store, 1)
+    await orchestrator.bring(await orchestrator.take())
 
     assert (await staying).status == 200
     assert await Sessions(store).state(session) is State.TERMINATED
@@ -168,9 +168,9 @@ async def test_a_client_that_leaves_the_queue_gives_its_place_up(store: Store, c
 async def test_a_client_that_leaves_while_its_node_starts_has_its_session_ended(
     store: Store, client: Client
 ) -> None:
-    ranch = await open_ranch(store, 1)
+    orchestrator = await open_orchestrator(store, 1)
     leaving = client.asking()
-    session = await ranch.take()
+    session = await orchestrator.take()
     await eventually(lambda: has_logged(store, "PENDING"))
 
     leaving.cancel()
@@ -180,7 +180,7 @@ async def test_a_client_that_leaves_while_its_node_starts_has_its_session_ended(
 
 
 async def test_clients_that_leave_at_any_moment_leave_nothing_behind(store: Store, client: Client) -> None:
-    await open_ranch(store, 3)
+    await open_orchestrator(store, 3)
     chance = random.Random(7)
 
     async def drop_in() -> None:

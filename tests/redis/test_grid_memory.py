@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from grids import check_slots, own_slots
-from managers import Client, has_logged, only_session, open_ranch, running
+from managers import Client, has_logged, only_session, open_orchestrator, running
 from remuda.base import clock
 from remuda.base.errors import StoreFull
 from remuda.base.ids import SessionId
-from remuda.fleet.liveness import Beat, Heart
+from remuda.fleet.liveness import Beat, FieldBeat, Heart
 from remuda.grid.admission import Admission
 from remuda.grid.manager import Manager
 from remuda.grid.model import State
@@ -21,6 +21,7 @@ from remuda.grid.omission import encode_request
 from remuda.grid.sessions import Sessions, node_beat
 from remuda.grid.slots import Slots
 from remuda.keyspace import grid
+from remuda.keyspace.fleet import ROLE
 from remuda.store import Store
 from remuda.store.memory import NEARLY_FULL, read_memory
 from servers import ENGINES, server
@@ -43,18 +44,18 @@ async def requested(store: Store, session: SessionId) -> str:
 async def test_large_capabilities_stay_only_as_long_as_the_node_needs_them(
     store: Store, client: Client, end: str
 ) -> None:
-    ranch = await open_ranch(store, 1)
+    orchestrator = await open_orchestrator(store, 1)
     asking = client.asking(asking_for("x" * MEGABYTE))
-    session = await ranch.take()
+    session = await orchestrator.take()
     assert len(await requested(store, session)) > MEGABYTE
     assert (await Sessions(store).requested(session))[0]["goog:chromeOptions"]["extensions"] == [
         "x" * MEGABYTE
     ]
 
     if end == "alive":
-        await ranch.bring(session)
+        await orchestrator.bring(session)
     else:
-        await ranch.end(session)
+        await orchestrator.end(session)
     await asking
 
     kept = json.loads(await requested(store, session))
@@ -71,7 +72,7 @@ async def modest(store: Store) -> AsyncIterator[Client]:
 
 
 async def test_there_is_a_limit_for_all_that_wait(store: Store, modest: Client) -> None:
-    await open_ranch(store, 0)
+    await open_orchestrator(store, 0)
     waiting = []
     for number in range(2):
         waiting.append(modest.asking(asking_for("x" * MEGABYTE)))
@@ -93,6 +94,27 @@ async def test_there_is_a_limit_for_all_that_wait(store: Store, modest: Client) 
         asking.cancel()
     await asyncio.gather(*waiting, small, return_exceptions=True)
     await eventually(lambda: has_logged(store, "CLEFT", 4))
+
+
+async def test_requests_wait_unread_until_a_manager_has_memory_for_their_bodies(store: Store) -> None:
+    manager = Manager(store, body_bytes=2 * MEGABYTE)
+    bodies = manager._relay.bodies
+    async with running(store, manager) as (_, client):
+        await open_orchestrator(store, 0)
+        first = client.asking(asking_for("x" * MEGABYTE))
+        await eventually(lambda: has_logged(store, "QUEUED"))
+
+        second = client.asking(asking_for("x" * MEGABYTE))
+
+        await eventually(lambda: bodies._in_line)
+        assert MEGABYTE < bodies.held < 2 * MEGABYTE
+        await only_session(store)
+        first.cancel()
+        await eventually(lambda: has_logged(store, "QUEUED", 2))
+        second.cancel()
+        await asyncio.gather(first, second, return_exceptions=True)
+        await eventually(lambda: has_logged(store, "CLEFT", 2))
+        await eventually(lambda: bodies.held == 0)
 
 
 @pytest.fixture(params=ENGINES)
@@ -155,18 +177,21 @@ async def test_whoever_lives_still_beats_in_a_redis_that_is_full(small_store: St
     await own_slots(small_store, O1, 1)
     session = await alive(small_store)
     beat = Beat(node_beat(session).key, ttl=3, value=clock.rfc3339)
+    record = FieldBeat(ROLE("gateway"), lambda: {"beatAt": clock.rfc3339()}, every=1.0, ttl=3)
     heart = Heart(small_store)
-    await heart.start(beat)
+    await heart.start(beat, record)
     beating = asyncio.create_task(heart.run())
     await small_store.send("CONFIG", "SET", "maxmemory", 1)
-    value = await small_store.get(beat.key)
+    value, fields = await small_store.get(beat.key), await small_store.hgetall(record.key)
     await small_store.send("PEXPIRE", beat.key, 60_000)
+    await small_store.send("PEXPIRE", record.key, 60_000)
 
-    async def is_prolonged() -> bool:
-        return int(await small_store.send("PTTL", beat.key)) <= 3000
+    async def are_prolonged() -> bool:
+        return max(await small_store.ttl_ms(beat.key), await small_store.ttl_ms(record.key)) <= 3000
 
-    await eventually(is_prolonged)
+    await eventually(are_prolonged)
     assert await small_store.get(beat.key) == value
+    assert await small_store.hgetall(record.key) == fields
     beating.cancel()
 
 

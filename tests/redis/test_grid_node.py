@@ -1,10 +1,10 @@
-"""A node whose driver is of paper: what it writes down about its session, and when."""
+"""A node whose driver is a fake: what it writes down about its session, and when."""
 
 import asyncio
 
 import pytest
 
-from chaos import CHROME, PaperDriver
+from chaos import CHROME, FakeDriver
 from grids import check_slots, own_slots
 from remuda.base.ids import NodeId
 from remuda.grid.node import node as node_module
@@ -24,11 +24,11 @@ async def test_a_slot_is_free_only_when_the_browser_is_gone(
     session = await pending(store)
     held: list[str | None] = []
 
-    async def stop(_: PaperDriver) -> None:
+    async def stop(_: FakeDriver) -> None:
         held.append(await store.get(grid.SESSION_SLOT(session)))
 
-    monkeypatch.setattr(PaperDriver, "stop", stop)
-    monkeypatch.setattr(node_module, "Driver", PaperDriver)
+    monkeypatch.setattr(FakeDriver, "stop", stop)
+    monkeypatch.setattr(node_module, "Driver", FakeDriver)
     node = Node(store, NodeId("node"), CHROME)
     node.warm_up()
     holding = asyncio.create_task(node.hold(Assignment(session, 0)))

@@ -5,22 +5,21 @@ from functools import partial
 import pytest
 
 import servers
-from grids import check_slots, codes_of, own_slots
-from papers import O1, Paper, is_empty, is_settled, orchestrating, placed
+from grids import check_slots, codes_of, own_slots, set_timeouts
+from provisioners import O1, FakeProvisioner, is_empty, is_settled, orchestrating, placed
 from remuda.base.ids import SessionId
 from remuda.grid.model import State
 from remuda.grid.orchestrator import role
 from remuda.grid.sessions import Sessions, node_beat
 from remuda.grid.slots import OwnSlots
-from remuda.grid.timeouts import timeouts
 from remuda.keyspace import grid
 from remuda.store import Store
 from waiting import eventually
 
 
 @pytest.fixture
-def paper() -> Paper:
-    return Paper()
+def provisioner() -> FakeProvisioner:
+    return FakeProvisioner()
 
 
 async def scheduled(store: Store) -> SessionId:
@@ -31,27 +30,29 @@ async def scheduled(store: Store) -> SessionId:
     return session
 
 
-async def test_what_an_earlier_life_had_taken_up_is_finished(store: Store, paper: Paper) -> None:
+async def test_what_an_earlier_life_had_taken_up_is_finished(
+    store: Store, provisioner: FakeProvisioner
+) -> None:
     await own_slots(store, O1, 2)
     queued = await placed(store)
     await store.rpoplpush(grid.ORCHESTRATOR_BACKLOG(O1), grid.ORCHESTRATOR_PENDING(O1))
 
-    async with orchestrating(store, paper):
-        await eventually(lambda: paper.provisioned == [queued])
+    async with orchestrating(store, provisioner):
+        await eventually(lambda: provisioner.provisioned == [queued])
         await eventually(lambda: is_empty(store))
 
     await check_slots(store, [O1])
 
 
 async def test_a_node_that_an_earlier_life_had_scheduled_and_not_started_is_started(
-    store: Store, paper: Paper
+    store: Store, provisioner: FakeProvisioner
 ) -> None:
     await own_slots(store, O1, 2)
     session = await scheduled(store)
     await store.lpush(grid.ORCHESTRATOR_PENDING(O1), session)
 
-    async with orchestrating(store, paper):
-        await eventually(lambda: paper.provisioned == [session])
+    async with orchestrating(store, provisioner):
+        await eventually(lambda: provisioner.provisioned == [session])
         await eventually(lambda: is_empty(store))
 
     assert await codes_of(store, session) == ["NALLOC", "SCHED"]
@@ -64,7 +65,7 @@ async def note(store: Store, session: SessionId) -> None:
 
 @pytest.mark.parametrize("state", [State.PENDING, State.ALIVE])
 async def test_a_node_that_an_earlier_life_had_started_is_adopted(
-    store: Store, paper: Paper, state: State
+    store: Store, provisioner: FakeProvisioner, state: State
 ) -> None:
     await own_slots(store, O1, 2)
     session = await scheduled(store)
@@ -75,30 +76,32 @@ async def test_a_node_that_an_earlier_life_had_started_is_adopted(
     await note(store, session)
     await store.lpush(grid.ORCHESTRATOR_PENDING(O1), session)
 
-    async with orchestrating(store, paper):
+    async with orchestrating(store, provisioner):
         await eventually(lambda: is_empty(store))
-        assert (paper.provisioned, paper.adopted) == ([], [session])
+        assert (provisioner.provisioned, provisioner.adopted) == ([], [session])
         assert await Sessions(store).state(session) is state
         await check_slots(store, [O1])
 
-        paper.on_gone(session)
+        provisioner.on_gone(session)
         await eventually(lambda: is_settled(store, session))
 
     assert await store.exists(grid.ORCHESTRATOR_NODES(O1)) == 0
 
 
-async def test_a_session_whose_node_never_got_it_gets_another(store: Store, paper: Paper) -> None:
+async def test_a_session_whose_node_never_got_it_gets_another(
+    store: Store, provisioner: FakeProvisioner
+) -> None:
     await own_slots(store, O1, 2)
     early, late = await scheduled(store), await scheduled(store)
     for session in (early, late):
         await note(store, session)
-    paper.dead = {early}
+    provisioner.dead = {early}
 
-    async with orchestrating(store, paper):
-        assert paper.provisioned == [early]
-        paper.on_gone(late)
-        await eventually(lambda: paper.provisioned == [early, late])
-        paper.on_gone(late)  # Once is enough: a node that cannot start must not be started for ever.
+    async with orchestrating(store, provisioner):
+        assert provisioner.provisioned == [early]
+        provisioner.on_gone(late)
+        await eventually(lambda: provisioner.provisioned == [early, late])
+        provisioner.on_gone(late)  # Once is enough: a node that cannot start must not be started for ever.
         await eventually(lambda: has_ended(store, late))
 
     assert await Sessions(store).state(early) is State.PENDING
@@ -108,31 +111,33 @@ async def has_ended(store: Store, session: SessionId) -> bool:
     return await Sessions(store).state(session) is State.TERMINATED
 
 
-async def test_an_adopted_node_ends_when_its_session_is_reclaimed(store: Store, paper: Paper) -> None:
+async def test_an_adopted_node_ends_when_its_session_is_reclaimed(
+    store: Store, provisioner: FakeProvisioner
+) -> None:
     await own_slots(store, O1, 2)
     session = await scheduled(store)
     await note(store, session)
     await store.delete(grid.SESSION_HEARTBEAT_MANAGER(session))
-    await timeouts(store).change(slotReclaimInterval=0.01)
+    await set_timeouts(store, slotReclaimInterval=0.01)
 
-    async with orchestrating(store, paper):
+    async with orchestrating(store, provisioner):
         await eventually(lambda: is_settled(store, session))
 
-    assert paper.asked_to_end == [session]
+    assert provisioner.asked_to_end == [session]
 
 
 @pytest.mark.parametrize("is_noted", [True, False])
 async def test_a_session_whose_node_did_not_survive_is_ended(
-    store: Store, paper: Paper, is_noted: bool
+    store: Store, provisioner: FakeProvisioner, is_noted: bool
 ) -> None:
     await own_slots(store, O1, 2)
     session = await scheduled(store)
     await Sessions(store).move(session, State.ALIVE, code="NALIVE")
-    paper.dead = {session}
+    provisioner.dead = {session}
     if is_noted:
         await note(store, session)
 
-    async with orchestrating(store, paper):
+    async with orchestrating(store, provisioner):
         assert await is_settled(store, session)
 
     assert (await codes_of(store, session))[-1] == "TERM"
@@ -140,26 +145,26 @@ async def test_a_session_whose_node_did_not_survive_is_ended(
 
 
 async def test_what_an_earlier_life_had_taken_and_is_no_session_is_set_aside(
-    store: Store, paper: Paper
+    store: Store, provisioner: FakeProvisioner
 ) -> None:
     await store.lpush(grid.ORCHESTRATOR_PENDING(O1), "poison")
 
-    async with orchestrating(store, paper):
+    async with orchestrating(store, provisioner):
         await eventually(lambda: is_empty(store))
 
-    assert paper.provisioned == []
+    assert provisioner.provisioned == []
 
 
-async def test_sessions_in_the_backlog_outlive_a_restart(store: Store, paper: Paper) -> None:
+async def test_sessions_in_the_backlog_outlive_a_restart(store: Store, provisioner: FakeProvisioner) -> None:
     await own_slots(store, O1, 2)
     sessions = [await placed(store), await placed(store)]
 
-    async with orchestrating(store, paper):
-        await eventually(lambda: paper.provisioned == sessions)
+    async with orchestrating(store, provisioner):
+        await eventually(lambda: provisioner.provisioned == sessions)
 
 
 async def test_nobody_purges_what_a_returning_orchestrator_needs(
-    store: Store, paper: Paper, monkeypatch: pytest.MonkeyPatch
+    store: Store, provisioner: FakeProvisioner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     retained: list[int] = []
 
@@ -168,17 +173,19 @@ async def test_nobody_purges_what_a_returning_orchestrator_needs(
 
     monkeypatch.setattr(OwnSlots, "adjust", look)
 
-    async with orchestrating(store, paper):
+    async with orchestrating(store, provisioner):
         assert retained == [1]
 
 
 # Redis that comes back
 
 
-async def test_an_orchestrator_outlives_an_absence_of_redis(server: servers.Server, paper: Paper) -> None:
+async def test_an_orchestrator_outlives_an_absence_of_redis(
+    server: servers.Server, provisioner: FakeProvisioner
+) -> None:
     async with (
         Store(server.url, timeout=servers.PATIENCE) as store,
-        orchestrating(store, paper) as orchestrator,
+        orchestrating(store, provisioner) as orchestrator,
     ):
         await store.send("SAVE")
 
@@ -188,21 +195,21 @@ async def test_an_orchestrator_outlives_an_absence_of_redis(server: servers.Serv
         await eventually(lambda: store.is_connected)
 
         session = await placed(store)
-        await eventually(lambda: paper.provisioned == [session])
+        await eventually(lambda: provisioner.provisioned == [session])
         await orchestrator.stop()
 
 
 async def test_after_an_absence_of_redis_the_beats_may_come_back_first(
     server: servers.Server,
-    paper: Paper,
+    provisioner: FakeProvisioner,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setattr(role, "PATIENCE", 3600.0)
-    async with Store(server.url, timeout=servers.PATIENCE) as store, orchestrating(store, paper):
+    async with Store(server.url, timeout=servers.PATIENCE) as store, orchestrating(store, provisioner):
         session = await placed(store)
-        await eventually(lambda: paper.provisioned == [session])
-        await timeouts(store).change(slotReclaimInterval=0.01)
+        await eventually(lambda: provisioner.provisioned == [session])
+        await set_timeouts(store, slotReclaimInterval=0.01)
         await store.send("SAVE")
 
         server.kill()
@@ -213,7 +220,7 @@ async def test_after_an_absence_of_redis_the_beats_may_come_back_first(
 
         looks = await reads_of_settings(store)
         await eventually(partial(has_read_settings, store, looks + 20))
-        assert paper.asked_to_end == []
+        assert provisioner.asked_to_end == []
 
 
 async def reads_of_settings(store: Store) -> int:

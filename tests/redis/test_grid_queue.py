@@ -9,7 +9,7 @@ import pytest
 
 from grids import advertise, all_sessions, codes_of, own_slots
 from managers import Client
-from remuda.grid.queue import line_of, positions
+from remuda.grid.queue import positions
 from remuda.keyspace import grid
 from remuda.store import Store
 from remuda.store.census import take_census
@@ -58,7 +58,7 @@ async def test_the_queue_tells_who_waits_for_what_where_and_for_how_long(
     _, answer = await get(visitor, QUEUE)
 
     seen = [(each["capabilities"][0]["browserName"], each["position"]) for each in answer["value"]]
-    assert seen == [("chrome", 1), ("firefox", 1), ("chrome", 2)]
+    assert seen == [("chrome", 1), ("firefox", 2), ("chrome", 3)]
     waits = [each["waited"] for each in answer["value"]]
     assert waits == sorted(waits, reverse=True)
     assert all(0 <= waited < 60 for waited in waits)
@@ -101,11 +101,3 @@ async def test_an_empty_queue_is_cleared_of_nobody(visitor: aiohttp.ClientSessio
     status, answer = await get(visitor, QUEUE, method="DELETE")
 
     assert (status, answer["value"]) == (200, 0)
-
-
-def test_who_wants_the_same_stands_in_the_same_line_whatever_the_words_are() -> None:
-    chrome, loud = [{"browserName": "chrome"}], [{"browserName": "CHROME", "se:name": "mine"}]
-
-    assert line_of(chrome) == line_of(loud)
-    assert line_of(chrome) != line_of([{"browserName": "firefox"}])
-    assert line_of([{"browserName": "\n*:? %s"}]).removeprefix("grid:").isalnum()

@@ -13,6 +13,7 @@ from grids import check_counters, codes_of, log_of, new_session
 from proxies import Proxy, listening
 from remuda.base import clock
 from remuda.base.ids import OrchestratorId, SessionId, new_id
+from remuda.fleet.origin import DEFAULT_ACCOUNT, Origin
 from remuda.grid.model import LEGAL_ORIGINS, STARTUP_BUCKETS, State
 from remuda.grid.omission import encode_request
 from remuda.grid.sessions import Sessions, node_beat, session_bell
@@ -52,12 +53,12 @@ async def everything(store: Store) -> dict[str, object]:
 # Creation
 
 
-async def test_a_new_session_has_exactly_the_documented_keys(store: Store) -> None:
+async def test_a_new_session_has_exactly_the_documented_keys_and_its_origin(store: Store) -> None:
     session = SessionId(new_id())
     requested = [{"browserName": "chrome"}]
 
     await Sessions(store).create(
-        session, requested=encode_request(requested), downstream={"host": "h", "userAgent": "a"}
+        session, requested=encode_request(requested), origin=Origin(address="h"), user_agent="a"
     )
 
     status = await store.hgetall(grid.SESSION_STATUS(session))
@@ -65,8 +66,10 @@ async def test_a_new_session_has_exactly_the_documented_keys(store: Store) -> No
         grid.SESSION_STATUS(session),
         grid.SESSION_CAPABILITIES(session),
         grid.SESSION_DOWNSTREAM(session),
+        grid.SESSION_ORIGIN(session),
         grid.SESSION_HEARTBEAT_MANAGER(session),
         grid.SESSIONS_ACTIVE(),
+        grid.SESSIONS_OF(DEFAULT_ACCOUNT),
         metrics.METRICS_SESSIONS_TOTAL(),
     }
     assert status.keys() == {"queuedAt"}
@@ -79,6 +82,13 @@ async def test_a_new_session_has_exactly_the_documented_keys(store: Store) -> No
         "host": "h",
         "userAgent": "a",
         "lastSeen": status["queuedAt"],
+    }
+    assert await store.hgetall(grid.SESSION_ORIGIN(session)) == {
+        "account": DEFAULT_ACCOUNT,
+        "address": "h",
+        "scheme": "http",
+        "host": "127.0.0.1",
+        "token": "",
     }
     assert await store.smembers(grid.SESSIONS_ACTIVE()) == [session]
     assert await store.hgetall(metrics.METRICS_SESSIONS_TOTAL()) == {"queued": "1"}

@@ -1,10 +1,10 @@
-"""What ends a session though its client does not ask for it, with a driver of paper."""
+"""What ends a session though its client does not ask for it, with a fake driver."""
 
 import asyncio
 
 import pytest
 
-from chaos import CHROME, PaperDriver
+from chaos import CHROME, FakeDriver
 from remuda.base.confinement import unconfined
 from remuda.base.ids import NodeId
 from remuda.grid.node import watch as watch_module
@@ -13,6 +13,7 @@ from remuda.grid.node.idle import Idleness
 from remuda.grid.node.pulse import Question
 from remuda.grid.node.watch import Watch
 from remuda.store import Store
+from servers import Server
 from sweeping import queued
 
 HANG = 0.2
@@ -39,7 +40,7 @@ async def test_who_hangs_is_named(
         store,
         await queued(store),
         fate,
-        driver=PaperDriver(NodeId("node"), CHROME, unconfined()),  # type: ignore[arg-type]
+        driver=FakeDriver(NodeId("node"), CHROME, unconfined()),  # type: ignore[arg-type]
         browser_pid=None,
         idleness=Idleness(),
         patience=None,
@@ -52,3 +53,26 @@ async def test_who_hangs_is_named(
 
     assert (ending.code, ending.message) == ("DTIMEOUT", f"The {who} has not answered for {HANG} s")
     watching.cancel()
+
+
+async def test_a_node_ends_an_idle_session_also_while_redis_is_away(server: Server) -> None:
+    async with Store(server.url, timeout=0.2) as store:
+        fate = Fate()
+        watch = Watch(
+            store,
+            await queued(store),
+            fate,
+            driver=FakeDriver(NodeId("node"), CHROME, unconfined()),  # type: ignore[arg-type]
+            browser_pid=None,
+            idleness=Idleness(),
+            patience=1.5,
+            questions={},
+            hang=0.0,
+        )
+        server.kill()
+        watching = asyncio.create_task(watch.run())
+
+        ending = await asyncio.wait_for(fate.decided(), 20)
+
+        assert (ending.code, ending.message) == ("STIMEOUT", "No command came for 1.5 s")
+        watching.cancel()

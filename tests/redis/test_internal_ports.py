@@ -9,7 +9,7 @@ import aiohttp
 import msgspec
 import pytest
 
-from chaos import CHROME, PaperDriver
+from chaos import CHROME, FakeDriver
 from credentials import herd_headers
 from grids import all_sessions, own_slots
 from managers import running as running_manager
@@ -25,11 +25,10 @@ from remuda.grid.node.node import Node
 from remuda.keyspace import grid
 from remuda.keyspace.fleet import SECRET
 from remuda.store import Store
-from remuda.web.api import Api
 from storages import running_storage
 from sweeping import O1, pending
 from waiting import eventually
-from web_states import serving
+from web_states import new_api, serving
 
 Server = Callable[[Store, Path], AbstractAsyncContextManager[str]]
 
@@ -55,7 +54,7 @@ async def manager(store: Store, _: Path) -> AsyncIterator[str]:
 
 @asynccontextmanager
 async def api(store: Store, _: Path) -> AsyncIterator[str]:
-    async with serving(Api(store)) as url:
+    async with serving(new_api(store)) as url:
         yield f"{url}/api/sessions"
 
 
@@ -77,7 +76,7 @@ async def holding(store: Store) -> AsyncIterator[tuple[str, Node]]:
     await own_slots(store, O1, 1)
     session = await pending(store)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(node_module, "Driver", PaperDriver)
+        patch.setattr(node_module, "Driver", FakeDriver)
         node = Node(store, NodeId("node"), CHROME)
         node.warm_up()
         holding = asyncio.create_task(node.hold(Assignment(session, 0)))

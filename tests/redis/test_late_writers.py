@@ -16,15 +16,15 @@ from remuda.grid.slots import Slots
 from remuda.keyspace import grid, metrics
 from remuda.keyspace.log_codes import LOG_CODES
 from remuda.storage.model import StorageId
-from remuda.storage.writer import ArtifactWriter
 from remuda.store import Store
+from storages import session_writer
 from sweeping import ended, keys_with, retain, sweep_all
 
 Write = Callable[[Store, SessionId], Awaitable[object]]
 
 
 async def write_artifacts(store: Store, session: SessionId, directory: Path) -> None:
-    await ArtifactWriter(store, StorageId(new_id()), directory).open_session(session)
+    await session_writer(store, StorageId(new_id()), directory).open(session)
 
 
 def logs(code: str) -> Write:

@@ -5,8 +5,10 @@ import asyncio
 import pytest
 
 from remuda.base.errors import LeaseLost
-from remuda.fleet.lease import Lease
+from remuda.base.ids import new_id
+from remuda.fleet.liveness import Lease
 from remuda.keyspace.fleet import LEASE
+from remuda.keyspace.grid import SESSION_SLOT
 from remuda.store import Store
 from remuda.store.census import take_census
 from servers import PATIENCE, Server
@@ -16,7 +18,7 @@ KEY = LEASE("gc")
 
 
 def lease_of(store: Store, owner: str, ttl: int = 15) -> Lease:
-    return Lease(store, "gc", owner=owner, ttl=ttl)
+    return Lease(store, KEY, owner=owner, ttl=ttl)
 
 
 async def test_only_one_of_many_gets_it(any_store: Store, any_url: str) -> None:
@@ -51,6 +53,16 @@ async def test_two_owners_never_work_at_the_same_time(store: Store, redis_url: s
         await asyncio.gather(*(compete((store, other)[n % 2], f"owner{n}") for n in range(10)))
 
     assert await store.get(KEY) is None
+
+
+async def test_any_declared_key_can_be_leased(store: Store) -> None:
+    key = SESSION_SLOT(new_id())
+    assert await Lease(store, key, owner="first").acquire()
+
+    assert not await Lease(store, key, owner="second").acquire()
+
+    assert await store.get(key) == "first"
+    assert await lease_of(store, "second").acquire()
 
 
 async def test_the_owner_prolongs_what_it_holds(any_store: Store) -> None:
@@ -102,7 +114,7 @@ async def test_a_block_that_fails_gives_it_back(store: Store) -> None:
 async def test_a_block_is_not_entered_while_another_holds_it(store: Store) -> None:
     await lease_of(store, "other").acquire()
 
-    with pytest.raises(LeaseLost, match="held by somebody else"):
+    with pytest.raises(LeaseLost, match="held by another owner"):
         async with lease_of(store, "me").held():
             pytest.fail("two owners")
     assert await store.get(KEY) == "other"
@@ -130,6 +142,16 @@ async def test_a_block_whose_lease_is_stolen_is_cancelled(store: Store) -> None:
     current = asyncio.current_task()
     assert current is not None
     assert current.cancelling() == 0
+
+
+async def test_a_block_that_runs_out_of_its_own_time_has_not_lost_the_lease(store: Store) -> None:
+    async def work() -> None:
+        async with lease_of(store, "me").held():
+            raise TimeoutError
+
+    with pytest.raises(TimeoutError):
+        await work()
+    assert await store.get(KEY) is None
 
 
 async def test_cancelling_a_block_is_no_loss_and_gives_the_lease_back(store: Store) -> None:

@@ -1,15 +1,18 @@
 """A process's life: start, serve, drain and stop in order, and the record of it in Redis."""
 
 import asyncio
+import os
+import subprocess
 
 import pytest
 
 from remuda import __version__
 from remuda.base import clock
 from remuda.base.errors import Broken, Misconfigured
+from remuda.base.processes import process_name
 from remuda.fleet import role as role_module
 from remuda.fleet.lifeline import Lifeline, Tether
-from remuda.fleet.role import Life, Role, running_roles
+from remuda.fleet.role import Life, Role, are_compatible, running_roles
 from remuda.keyspace.fleet import ROLE, ROLES
 from remuda.store import Store
 from remuda.store.census import take_census
@@ -286,6 +289,20 @@ async def test_the_record_comes_back_after_redis_lost_everything(
         await living
 
 
+async def test_a_role_is_listed_while_its_record_lives(store: Store) -> None:
+    steps: list[str] = []
+    role = Recorder("gateway", steps)
+    life = Life(store, [role])
+    living = await serving(life, steps)
+
+    # As in a Redis without memory, which prolongs what is there but takes no new score.
+    await store.zadd(ROLES(), {role.id: clock.now() - 60})
+
+    assert [record["name"] for record in await running_roles(store)] == ["gateway"]
+    life.ask_stop()
+    await living
+
+
 async def test_the_dead_are_not_listed_and_the_living_forget_them(store: Store) -> None:
     await store.zadd(ROLES(), {"long-dead": clock.now() - 60, "just-dead": clock.now()})
     steps: list[str] = []
@@ -344,3 +361,72 @@ async def test_without_a_lifeline_nobody_holds_the_process(monkeypatch: pytest.M
     monkeypatch.delenv("REMUDA_LIFELINE", raising=False)
 
     assert Lifeline.from_environ() is None
+
+
+async def test_records_of_this_machines_dead_processes_are_dropped_at_a_start(store: Store) -> None:
+    ended = subprocess.Popen(["true"])
+    name = process_name(ended.pid)
+    ended.wait()
+    elsewhere = name.replace("/", "0/", 1)
+    known = {"dead": name, "alive": process_name(os.getpid()), "elsewhere": elsewhere, "old": ""}
+    for role, process in known.items():
+        await store.hset(
+            ROLE(role), {"name": "api", "startedAt": "2026", "version": __version__, "process": process}
+        )
+        await store.zadd(ROLES(), {role: clock.now()})
+    steps: list[str] = []
+    life = Life(store, [Recorder("api", steps)])
+
+    living = await serving(life, steps)
+
+    assert {each["id"] for each in await running_roles(store)} - known.keys() != set()
+    assert known.keys() & {each["id"] for each in await running_roles(store)} == {"alive", "elsewhere", "old"}
+    life.ask_stop()
+    await living
+
+
+async def test_a_life_logs_its_start_and_why_it_ends(store: Store, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    steps: list[str] = []
+    role = Recorder("worker", steps)
+    living = await serving(Life(store, [role]), steps)
+
+    role.leave("it has served long enough")
+    await living
+
+    told = {each.message: each.remuda_fields for each in caplog.records if hasattr(each, "remuda_fields")}
+    assert told["started"]["role"] == "worker"
+    assert told["started"]["listening"] == "127.0.0.1:1"
+    assert told["left"] == {"roles": ["worker"], "why": "it has served long enough"}
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "is_good"),
+    [
+        ("0.4.1", "0.4.9", True),
+        ("0.4.1", "0.5.0.dev1", True),
+        ("0.4.1", "0.3.0", True),
+        ("0.4.1", "0.6.0", False),
+        ("0.4.1", "1.4.1", False),
+        ("0.4.1", "", False),
+    ],
+)
+def test_versions_may_differ_by_one_minor_version(one: str, other: str, is_good: bool) -> None:
+    assert are_compatible(one, other) is is_good
+
+
+async def test_a_role_says_that_others_are_of_a_version_too_far_away(
+    store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    for role, version in (("near", __version__), ("far", "99.0.0")):
+        await store.hset(ROLE(role), {"name": role, "startedAt": "2026", "version": version})
+        await store.zadd(ROLES(), {role: clock.now()})
+    steps: list[str] = []
+    life = Life(store, [Recorder("api", steps)])
+
+    living = await serving(life, steps)
+
+    told = [vars(each) for each in caplog.records if each.message == "versions too far apart"]
+    assert [each["remuda_fields"]["role"] for each in told] == ["far"]
+    life.ask_stop()
+    await living

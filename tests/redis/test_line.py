@@ -85,10 +85,10 @@ async def test_renewing_a_crowd_is_few_commands(store: Store, redis_url: str) ->
     async with process(redis_url, lease=3, look_every=FOREVER) as one:
         await one.queue(*(f"t{number}" for number in range(500)))
         before = calls(await store.send("INFO", "commandstats"), "evalsha")
-        ends = await store.send("ZSCORE", LINE_LEASES(LINE), "t499")
+        ends = await store.send("ZSCORE", LINE_LEASES(LINE), "default|t499")
 
         async def is_renewed() -> bool:
-            return bool(await store.send("ZSCORE", LINE_LEASES(LINE), "t499") > ends)
+            return bool(await store.send("ZSCORE", LINE_LEASES(LINE), "default|t499") > ends)
 
         await eventually(is_renewed)
 
@@ -141,7 +141,7 @@ async def test_a_full_line_takes_nobody_else_in(any_store: Store, any_url: str) 
         await one.queue("a", longest=2)
         await two.queue("b", longest=2)
 
-        with pytest.raises(LineFull, match="2 wait already"):
+        with pytest.raises(LineFull, match="2 already wait"):
             async with two.lines.wait(LINE, "c", longest=2):
                 pytest.fail("there was no room")
 
@@ -210,7 +210,11 @@ async def test_who_waits_is_told_by_line_with_position_and_time(store: Store, re
 
 async def test_a_name_that_no_key_may_hold_is_refused(store: Store) -> None:
     lines = Lines(store)
-    for name, ticket in (("a b", "ticket"), (LINE, "no ticket")):
+    for name, ticket, account in (
+        ("a b", "ticket", "qa"),
+        (LINE, "no ticket", "qa"),
+        (LINE, "ticket", "a|b"),
+    ):
         with pytest.raises(InvalidArgument):
-            async with lines.wait(name, ticket):
+            async with lines.wait(name, ticket, account=account):
                 pytest.fail("a client's words in a key")

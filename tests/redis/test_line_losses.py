@@ -4,11 +4,15 @@ import asyncio
 
 from lines import LINE, free, order, order_is, process
 from remuda.base.errors import LineFull
-from remuda.fleet.line import LEASE, RENEWALS_PER_LEASE
+from remuda.fleet.line import LEASE
+from remuda.fleet.liveness import RENEWALS_PER_TTL
+from remuda.fleet.origin import DEFAULT_ACCOUNT
 from remuda.keyspace.fleet import LINE_LEASES, LINE_ORDER, LINES
 from remuda.store import Store
 from servers import Server
 from waiting import eventually
+
+ORDER = LINE_ORDER(DEFAULT_ACCOUNT, LINE)
 
 
 async def test_the_tickets_of_a_dead_process_fall_out_within_their_lease(
@@ -44,7 +48,7 @@ async def test_the_places_of_a_killed_process_hold_up_nobody_for_long(store: Sto
         # Half of what it took once; how long it takes on an idle machine follows from the lease.
         async with asyncio.timeout(5):
             assert await living.task("new") == "1"
-        assert LEASE + LEASE / RENEWALS_PER_LEASE < 2
+        assert LEASE + LEASE / RENEWALS_PER_TTL < 2
 
 
 async def test_a_process_that_was_too_slow_stands_where_it_stood(store: Store, redis_url: str) -> None:
@@ -68,7 +72,7 @@ async def test_a_line_whose_processes_are_all_dead_is_gone_by_itself(store: Stor
         dead.keeping.cancel()
 
         async def is_gone() -> bool:
-            return not await store.exists(LINE_ORDER(LINE), LINE_LEASES(LINE), LINES())
+            return not await store.exists(ORDER, LINE_LEASES(LINE), LINES())
 
         await eventually(is_gone)
 
@@ -76,11 +80,11 @@ async def test_a_line_whose_processes_are_all_dead_is_gone_by_itself(store: Stor
 async def test_a_place_is_kept_longer_than_a_lease(store: Store, redis_url: str) -> None:
     async with process(redis_url, lease=1, look_every=0.05) as one:
         await one.queue("a", "b")
-        before = await store.send("ZRANGE", LINE_ORDER(LINE), 0, -1, "WITHSCORES")
+        before = await store.send("ZRANGE", ORDER, 0, -1, "WITHSCORES")
         began = asyncio.get_running_loop().time()
         await eventually(lambda: asyncio.get_running_loop().time() > began + 1.5)
 
-        assert await store.send("ZRANGE", LINE_ORDER(LINE), 0, -1, "WITHSCORES") == before
+        assert await store.send("ZRANGE", ORDER, 0, -1, "WITHSCORES") == before
 
 
 async def test_the_dead_take_no_room_in_a_full_line(store: Store, redis_url: str) -> None:
@@ -119,7 +123,7 @@ async def test_a_ticket_that_is_lost_without_a_sound_joins_again(store: Store, r
     async with process(redis_url, lease=1, look_every=0.05) as one:
         await one.queue("a", "b", "c")
 
-        await store.delete(LINE_ORDER(LINE), LINE_LEASES(LINE))
+        await store.delete(ORDER, LINE_LEASES(LINE))
         async with one.lines.wait(LINE, "late"):
             await eventually(lambda: order_is(store, ["a", "b", "c", "late"]))
 
@@ -144,8 +148,8 @@ async def test_those_who_wait_outlast_an_absence_of_redis(server: Server) -> Non
 
 async def test_half_a_loss_leaves_nobody_at_the_head_for_ever(store: Store, redis_url: str) -> None:
     async with process(redis_url) as one:
-        await store.zadd(LINE_ORDER(LINE), {"ghost": 1})
-        await store.expire(LINE_ORDER(LINE), 60)
+        await store.zadd(ORDER, {"ghost": 1})
+        await store.expire(ORDER, 60)
 
         await one.queue("a")
 

@@ -1,6 +1,7 @@
 """Liveness: a beat keeps its key alive, ends by expiring, never by deletion, and outlives Redis' absence."""
 
 import asyncio
+import itertools
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -9,15 +10,16 @@ from contextlib import asynccontextmanager
 import pytest
 
 from remuda.base import clock
-from remuda.fleet import liveness
-from remuda.fleet.liveness import Beat, Heart, alive_among, unix_seconds
-from remuda.keyspace.fleet import LEASE
-from remuda.keyspace.key import ChannelName
+from remuda.fleet import tasks
+from remuda.fleet.liveness import Beat, FieldBeat, Heart, unix_seconds
+from remuda.keyspace.fleet import LEASE, ROLE
+from remuda.keyspace.key import ChannelName, Name
 from remuda.store import Store
 from servers import PATIENCE, Server
 from waiting import eventually
 
 KEY, OTHER = LEASE("beat"), LEASE("other")
+HASH = ROLE("beating")
 
 BEATING = """
 import asyncio, sys
@@ -101,8 +103,8 @@ async def test_a_stopped_beat_expires_within_a_second_and_is_never_deleted(any_s
         await eventually(lambda: _is_gone(any_store), 5)
 
 
-async def _is_gone(store: Store) -> bool:
-    return not await store.exists(KEY)
+async def _is_gone(store: Store, key: Name = KEY) -> bool:
+    return not await store.exists(key)
 
 
 async def test_a_watcher_sees_the_end_as_an_expiry(store: Store, redis_url: str) -> None:
@@ -161,7 +163,7 @@ async def test_a_beat_that_is_stopped_while_it_is_under_way_does_not_come_back(s
 
 
 async def test_it_beats_again_after_redis_was_away(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(liveness, "RETRY_AFTER", 0.05)
+    monkeypatch.setattr(tasks, "RETRY_AFTER", 0.05)
     async with Store(server.url, timeout=PATIENCE) as store, running(store) as heart:
         await heart.start(Beat(KEY, 1))
         server.kill()
@@ -195,10 +197,30 @@ async def test_the_key_of_a_killed_process_runs_out(store: Store, redis_url: str
     await eventually(lambda: _is_gone(store), 5)
 
 
-async def test_who_is_alive_among_many(any_store: Store) -> None:
-    keys = [LEASE(f"r{number}") for number in range(6)]
-    for key in keys[::2]:
-        await any_store.set(key, "x", ex=60)
+async def test_a_beat_in_a_hash_leaves_its_other_fields_alone_and_keeps_it_alive(any_store: Store) -> None:
+    counter = itertools.count()
+    beat = FieldBeat(HASH, lambda: {"beatAt": next(counter)}, every=0.02, ttl=1)
+    async with running(any_store) as heart:
+        await any_store.hset(HASH, {"name": "gateway", "beatAt": "never"})
+        await heart.start(beat)
 
-    assert await alive_among(any_store, keys) == [True, False] * 3
-    assert await alive_among(any_store, []) == []
+        await eventually(lambda: _has_beaten(any_store, 50), 10)
+
+        assert await any_store.hget(HASH, "name") == "gateway"
+        heart.forget(beat)
+        await eventually(lambda: _is_gone(any_store, HASH), 5)
+
+
+async def test_a_beat_in_a_hash_that_stays_gives_it_no_end(store: Store) -> None:
+    counter = itertools.count()
+    beat = FieldBeat(HASH, lambda: {"beatAt": next(counter)}, every=0.02)
+    async with running(store) as heart:
+        await heart.start(beat)
+
+        await eventually(lambda: _has_beaten(store, 3))
+
+        assert await store.ttl_ms(HASH) == -1
+
+
+async def _has_beaten(store: Store, times: int) -> bool:
+    return int(await store.hget(HASH, "beatAt") or 0) >= times

@@ -7,16 +7,16 @@ from contextlib import asynccontextmanager, suppress
 import pytest
 
 import servers
-from books import CHROMIUM, LIMITS, active, check_book, entry, lifetime, register
+from registered_workers import CHROMIUM, LIMITS, active, check_registry, entry, lifetime, register
 from remuda.base.errors import NoWorker, Unavailable
 from remuda.keyspace import playwright
 from remuda.playwright.connections import Connections
-from remuda.playwright.model import Limits, Place
+from remuda.playwright.model import Place, WorkerLimits
 from remuda.store import Store
 from servers import PATIENCE, Server
 from waiting import eventually
 
-BRISK = Limits(lease=0.6)
+BRISK = WorkerLimits(lease=0.6)
 
 
 @asynccontextmanager
@@ -40,11 +40,11 @@ async def test_what_is_open_is_counted_and_what_is_closed_is_not(store: Store) -
     connections = Connections(store, LIMITS)
 
     places = [await opened(connections) for _ in range(3)]
-    assert (len(connections), await check_book(store)) == (3, {"w1": 3})
+    assert (len(connections), await check_registry(store)) == (3, {"w1": 3})
 
     connections.close(places[0])
     await connections.finish()
-    assert (len(connections), await check_book(store)) == (2, {"w1": 2})
+    assert (len(connections), await check_registry(store)) == (2, {"w1": 2})
 
 
 async def test_a_connection_that_goes_on_outlives_its_lease(store: Store) -> None:
@@ -60,7 +60,7 @@ async def test_a_connection_that_goes_on_outlives_its_lease(store: Store) -> Non
     async with running(connections):
         await eventually(is_prolonged)
 
-    assert await check_book(store) == {"w1": 1}
+    assert await check_registry(store) == {"w1": 1}
 
 
 async def test_connections_of_a_killed_gateway_are_ended_by_another(store: Store, redis_url: str) -> None:
@@ -68,7 +68,7 @@ async def test_connections_of_a_killed_gateway_are_ended_by_another(store: Store
     async with Store(redis_url) as other:
         for _ in range(3):
             await opened(Connections(other, BRISK))
-    assert await check_book(store) == {"w1": 3}
+    assert await check_registry(store) == {"w1": 3}
 
     async with running(Connections(store, BRISK)):
         await eventually(lambda: _is_empty(store))
@@ -97,7 +97,7 @@ async def test_a_client_that_vanishes_while_a_worker_is_picked_leaves_no_count(
     picks = await store.hget(playwright.PLAYWRIGHT_TOTALS(CHROMIUM), "picks")
     assert picks == "1", "the question was under way"
     assert await lifetime(store) == {"chromium:w1": 0}
-    assert (len(connections), await check_book(store)) == (0, {"w1": 0})
+    assert (len(connections), await check_registry(store)) == (0, {"w1": 0})
 
 
 async def test_what_cannot_be_picked_is_raised(store: Store) -> None:
@@ -137,7 +137,7 @@ async def test_a_connection_closed_while_it_is_renewed_does_not_stay_counted(sto
     await keeping
     await connections.finish()
 
-    assert await check_book(store) == {"w1": 0}
+    assert await check_registry(store) == {"w1": 0}
 
 
 async def test_what_was_closed_while_redis_was_away_is_given_back_when_it_returns() -> None:
@@ -158,7 +158,7 @@ async def test_what_was_closed_while_redis_was_away_is_given_back_when_it_return
             await connections.finish()
 
             # Long before its lease is over.
-            assert await check_book(store) == {"w1": 0}
+            assert await check_registry(store) == {"w1": 0}
 
 
 @pytest.mark.parametrize(

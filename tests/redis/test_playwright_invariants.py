@@ -18,23 +18,23 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from books import CHROMIUM, active, check_book, entry, lifetime, pick, reaper
+from registered_workers import CHROMIUM, active, check_registry, entry, lifetime, pick, reaper
 from remuda.base.errors import NoWorker, VersionNotOffered
 from remuda.base.ids import WorkerId
 from remuda.keyspace import playwright
 from remuda.playwright.leases import Leases
-from remuda.playwright.model import Limits, Outcome, Place
+from remuda.playwright.model import Outcome, Place, WorkerLimits
 from remuda.playwright.registry import Registry
 from remuda.store import Store
 from remuda.store.census import take_census
 
-LIMITS = Limits(concurrent=3, lifetime=8, restart_share=34, lease=600)
+LIMITS = WorkerLimits(concurrent=3, lifetime=8, restart_share=34, lease=600)
 VERSIONS = ["1.62", "1.65", ""]
 WORKERS = playwright.PLAYWRIGHT_WORKERS(CHROMIUM)
 LEASES = playwright.PLAYWRIGHT_LEASES(CHROMIUM)
 
 
-class Book(RuleBasedStateMachine):
+class RegistryMachine(RuleBasedStateMachine):
     """Some workers and gateways, of which any may die, over a Redis that may forget everything."""
 
     redis_url = ""
@@ -185,7 +185,7 @@ class Book(RuleBasedStateMachine):
             self._do(self._check())
 
     async def _check(self) -> None:
-        shown = await check_book(self._store)
+        shown = await check_registry(self._store)
         real = Counter(place.worker for place in [*self.live, *self.abandoned])
         ever = await lifetime(self._store)
         for name in {*shown, *real}:
@@ -224,6 +224,6 @@ class Book(RuleBasedStateMachine):
 
 
 def test_after_any_interleaving_the_counters_tell_the_truth(redis_url: str) -> None:
-    Book.redis_url = redis_url
+    RegistryMachine.redis_url = redis_url
     steps = settings(max_examples=60, stateful_step_count=40, suppress_health_check=list(HealthCheck))
-    run_state_machine_as_test(Book, settings=steps)
+    run_state_machine_as_test(RegistryMachine, settings=steps)

@@ -8,10 +8,10 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from books import active, check_book
-from corrals import ScriptedWorker, front_door, workers
+from registered_workers import active, check_registry, lifetime
 from remuda.playwright.model import Browser
 from remuda.store import Store
+from scripted_workers import ScriptedWorker, front_door, workers
 from waiting import eventually
 
 OPTIONS = "x-playwright-launch-options"
@@ -122,6 +122,7 @@ async def test_a_worker_that_cannot_honour_an_option_says_so_to_the_client(store
         assert (status, error["message"]) == (400, "no channel 'msedge' here")
         await eventually(lambda: is_active(store, 0))
         assert len(own.requests) == 1
+        assert await lifetime(store) == {"chromium-own:own": 0}
 
 
 async def test_they_wait_in_a_line_of_their_own(store: Store) -> None:
@@ -151,7 +152,8 @@ async def test_without_a_worker_the_client_hears_which_one_to_start(store: Store
 @pytest.mark.parametrize("option", ["playwright_timeout", "playwright_idle"])
 async def test_a_connection_over_its_limit_ends_with_the_reason(store: Store, option: str) -> None:
     shared, _ = fleet()
-    async with workers(store, shared), front_door(store, **{option: 1}) as door:
+    limits: dict[str, Any] = {option: 1}
+    async with workers(store, shared), front_door(store, **limits) as door:
         socket = await door.connect()
         await socket.send_str("hello")
         assert await socket.receive_str() == "hello"
@@ -162,10 +164,10 @@ async def test_a_connection_over_its_limit_ends_with_the_reason(store: Store, op
         assert (
             message.extra
             == {
-                "playwright_timeout": "The connection has lasted 1 s, as long as it may",
-                "playwright_idle": "The client has been silent for 1 s, as long as it may",
+                "playwright_timeout": "The connection has lasted 1 s, which is the limit",
+                "playwright_idle": "The client has been silent for 1 s, which is the limit",
             }[option]
         )
         await socket.close()
         await eventually(lambda: door.clients == 0)
-        assert await check_book(store) == {"shared": 0}
+        assert await check_registry(store) == {"shared": 0}

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from books import (
+from registered_workers import (
     CHROMIUM,
     LIMITS,
     active,
-    check_book,
+    check_registry,
     give_back,
     lifetime,
     pick,
@@ -19,11 +19,11 @@ from books import (
 from remuda.keyspace import playwright
 from remuda.playwright.book import freed_bell
 from remuda.playwright.leases import BATCH, Leases
-from remuda.playwright.model import Limits
+from remuda.playwright.model import WorkerLimits
 from remuda.store import Store
 from remuda.store.census import take_census
 
-OVER = Limits(lease=-1)
+OVER = WorkerLimits(lease=-1)
 """Leases that are over as soon as they begin."""
 COMMAND = playwright.WORKER_COMMAND(CHROMIUM, "w1")
 
@@ -36,7 +36,7 @@ async def test_what_is_given_back_is_free_again_and_those_who_wait_hear_of_it(an
         assert await give_back(any_store, place)
         assert await rings.wait(10) == [""]
 
-    assert await check_book(any_store) == {"w1": 0}
+    assert await check_registry(any_store) == {"w1": 0}
     assert await lifetime(any_store) == {"chromium:w1": 1}, "lifetime is never decremented"
     assert await take_census(any_store) == []
 
@@ -47,7 +47,7 @@ async def test_a_place_is_given_back_once_however_often_it_is_tried(store: Store
 
     assert [await give_back(store, place) for _ in range(3)] == [True, False, False]
 
-    assert await check_book(store) == {"w1": 1}
+    assert await check_registry(store) == {"w1": 1}
 
 
 async def test_connections_of_a_gateway_that_died_end_with_their_lease(store: Store) -> None:
@@ -60,7 +60,7 @@ async def test_connections_of_a_gateway_that_died_end_with_their_lease(store: St
         assert await Leases(store, OVER).sweep(CHROMIUM) == 5
         assert await rings.wait(10)
 
-    assert await check_book(store) == {"w1": 0}
+    assert await check_registry(store) == {"w1": 0}
     await placed(store)
 
 
@@ -71,7 +71,7 @@ async def test_a_sweep_ends_nobody_who_was_renewed(store: Store) -> None:
     await Leases(store, LIMITS).renew([kept])
     assert await Leases(store, OVER).sweep(CHROMIUM) == 1
 
-    assert await check_book(store) == {"w1": 1}
+    assert await check_registry(store) == {"w1": 1}
 
 
 async def test_a_sweep_does_a_bounded_piece_of_work(store: Store) -> None:
@@ -91,11 +91,11 @@ async def test_connections_that_redis_has_lost_are_counted_again(store: Store) -
     await own.beat()
     assert await Leases(store, LIMITS).renew(places) == 3
 
-    assert await check_book(store) == {"w1": 3}
+    assert await check_registry(store) == {"w1": 3}
     assert await lifetime(store) == {"chromium:w1": 3}
     for place in places:
         await give_back(store, place)
-    assert await check_book(store) == {"w1": 0}
+    assert await check_registry(store) == {"w1": 0}
 
 
 async def test_connections_counted_again_before_their_worker_is_back_stay_counted(store: Store) -> None:
@@ -106,9 +106,9 @@ async def test_connections_counted_again_before_their_worker_is_back_stay_counte
     await Leases(store, LIMITS).renew(places)
     await own.beat()
 
-    assert await check_book(store) == {"w1": 2}
+    assert await check_registry(store) == {"w1": 2}
     await placed(store)
-    assert await check_book(store) == {"w1": 3}
+    assert await check_registry(store) == {"w1": 3}
 
 
 async def test_sessions_that_end_after_a_loss_leave_no_negative_count(store: Store) -> None:
@@ -121,7 +121,7 @@ async def test_sessions_that_end_after_a_loss_leave_no_negative_count(store: Sto
     for place in places:
         await give_back(store, place)
 
-    assert await check_book(store) == {"w1": 0}
+    assert await check_registry(store) == {"w1": 0}
 
 
 async def test_a_foreign_decrement_too_many_does_not_stay(store: Store) -> None:
@@ -130,7 +130,7 @@ async def test_a_foreign_decrement_too_many_does_not_stay(store: Store) -> None:
 
     await placed(store)
 
-    assert await check_book(store) == {"w1": 1}
+    assert await check_registry(store) == {"w1": 1}
 
 
 async def test_a_renewal_of_what_has_just_been_pruned_counts_its_lifetime_once(store: Store) -> None:
@@ -140,12 +140,12 @@ async def test_a_renewal_of_what_has_just_been_pruned_counts_its_lifetime_once(s
 
     assert await Leases(store, LIMITS).renew([place]) == 1
 
-    assert await check_book(store) == {"w1": 1}
+    assert await check_registry(store) == {"w1": 1}
     assert await lifetime(store) == {"chromium:w1": 1}
 
 
 async def test_many_connections_are_renewed_in_batches(store: Store) -> None:
-    limits = Limits(concurrent=2 * BATCH + 1)
+    limits = WorkerLimits(concurrent=2 * BATCH + 1)
     await register(store, "w1")
     places = [await placed(store, limits=limits) for _ in range(2 * BATCH + 1)]
     await store.send("FLUSHALL")
@@ -175,7 +175,7 @@ async def test_a_worker_at_its_limit_is_told_to_shut_down_when_a_connection_ends
     assert 0 < await store.ttl_ms(COMMAND) <= 60_000
     assert await own.beat() is True
     assert await pick(store) is None, "it is on its way out"
-    assert await check_book(store) == {"w1": 1}
+    assert await check_registry(store) == {"w1": 1}
 
 
 async def test_a_worker_below_its_limit_is_not_told_anything(store: Store) -> None:

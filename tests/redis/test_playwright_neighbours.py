@@ -1,9 +1,20 @@
 """The original and Remuda on one Redis: each uses the other's workers, and no count stays wrong."""
 
-from books import CHROMIUM, LIMITS, active, entry, give_back, lifetime, pick, placed, register, worker
 from originals import OriginalProxy, register_original
+from registered_workers import (
+    CHROMIUM,
+    LIMITS,
+    active,
+    entry,
+    give_back,
+    lifetime,
+    pick,
+    placed,
+    register,
+    worker,
+)
 from remuda.keyspace.playwright import ACTIVE_CONNECTIONS, LIFETIME_CONNECTIONS, WORKER
-from remuda.playwright.model import Surplus
+from remuda.playwright.model import WorkerSurplus
 from remuda.playwright.reaper import Reaper
 from remuda.playwright.registry import Registry
 from remuda.store import Store
@@ -48,7 +59,7 @@ async def test_both_proxies_share_a_workers_places(store: Store) -> None:
 async def test_our_proxy_uses_the_originals_worker(store: Store) -> None:
     await register_original(store, "w1")
 
-    assert await Reaper(store, LIMITS).meet_strangers() is True
+    assert await Reaper(store, LIMITS).adopt_unregistered_workers() is True
 
     assert (await placed(store, version="1.64")).endpoint == "ws://host:1/w1"
 
@@ -126,7 +137,7 @@ async def test_a_count_that_is_not_certain_yet_stays(store: Store) -> None:
 
 
 def test_a_surplus_counts_once_it_has_been_there_all_the_time() -> None:
-    surplus = Surplus(patience=20)
+    surplus = WorkerSurplus(patience=20)
 
     assert [surplus.look(*each) for each in [(3, 0), (1, 5), (2, 15)]] == [0, 0, 0]
     assert surplus.look(3, 20) == 1, "the least that there was"
@@ -135,7 +146,7 @@ def test_a_surplus_counts_once_it_has_been_there_all_the_time() -> None:
 
 
 def test_a_connection_that_was_only_on_its_way_is_no_surplus() -> None:
-    surplus = Surplus(patience=20)
+    surplus = WorkerSurplus(patience=20)
 
     assert [surplus.look(*each) for each in [(1, 0), (1, 15), (0, 19), (1, 20), (1, 39)]] == [0] * 5
 
@@ -143,10 +154,10 @@ def test_a_connection_that_was_only_on_its_way_is_no_surplus() -> None:
 async def test_a_worker_of_the_originals_that_left_takes_its_counters_along(store: Store) -> None:
     # The original's own deletes its key and leaves both counters to the reaper.
     await register_original(store, "w1")
-    await Reaper(store, LIMITS).meet_strangers()
+    await Reaper(store, LIMITS).adopt_unregistered_workers()
     await store.delete(WORKER(CHROMIUM, "w1"))
 
-    assert await Reaper(store, LIMITS, silence=0).bury_silent() == 1
+    assert await Reaper(store, LIMITS, silence=0).remove_silent() == 1
 
     assert await active(store) == await lifetime(store) == {}
     assert await take_census(store) == []

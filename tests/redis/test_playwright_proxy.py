@@ -3,14 +3,16 @@
 import asyncio
 
 import aiohttp
+import msgspec
 import pytest
 from aiohttp import web
 
-from books import active, check_book, lifetime, set_lifetime, settles_at
-from corrals import USER_AGENT, ScriptedWorker, front_door, workers
-from remuda.keyspace.playwright import PLAYWRIGHT_FAILURES, PLAYWRIGHT_LEASES, WORKER
+from registered_workers import active, check_registry, lifetime, set_lifetime, settles_at
+from remuda.fleet.origin import Origin
+from remuda.keyspace.playwright import PLAYWRIGHT_FAILURES, PLAYWRIGHT_LEASES, PLAYWRIGHT_ORIGINS, WORKER
 from remuda.playwright.model import Browser
 from remuda.store import Store
+from scripted_workers import USER_AGENT, ScriptedWorker, front_door, workers
 from servers import free_port
 from waiting import eventually
 
@@ -22,11 +24,24 @@ async def test_a_client_reaches_a_worker_and_is_counted_until_it_leaves(store: S
         await socket.send_str("hello")
 
         assert await socket.receive_str() == "hello"
-        assert await check_book(store) == {"w1": 1}
+        assert await check_registry(store) == {"w1": 1}
         await socket.close()
         await eventually(lambda: is_active(store, w1=0))
         assert await lifetime(store) == {"chromium:w1": 1}
-        assert await check_book(store) == {"w1": 0}
+        assert await check_registry(store) == {"w1": 0}
+
+
+async def test_a_connection_is_stamped_with_its_origin(store: Store) -> None:
+    async with workers(store, ScriptedWorker("w1")), front_door(store, trusted_proxy="127.0.0.1") as door:
+        headers = {"X-Forwarded-Proto": "https", "X-Forwarded-Host": "herd.example", "X-Remuda-Account": "no"}
+        socket = await door.connect(headers=headers)
+
+        (stamped,) = (await store.hgetall(PLAYWRIGHT_ORIGINS(Browser.CHROMIUM))).values()
+
+        assert msgspec.json.decode(stamped, type=Origin) == Origin(
+            address="127.0.0.1", scheme="https", host="herd.example"
+        )
+        await socket.close()
 
 
 async def is_active(store: Store, **connections: int) -> bool:
@@ -276,7 +291,7 @@ async def test_an_endpoint_is_in_no_log_even_if_it_is_wrong(
         _, error, _ = await door.refusal()
 
         logged = "".join(str(record.__dict__) for record in caplog.records)
-        assert "its endpoint is no ws:// address" in logged
+        assert "its endpoint is not a ws:// or wss:// address" in logged
         assert "secret-path" not in logged + error["message"]
 
 
@@ -289,7 +304,7 @@ async def test_when_nobody_answers_the_client_hears_which_worker_was_tried_last(
         assert status == 503
         assert "answered 400, not 101" in error["message"]
         assert int(headers["Retry-After"]) > 0
-        assert await check_book(store) == {"w1": 0}
+        assert await check_registry(store) == {"w1": 0}
 
 
 # Versions
@@ -303,7 +318,7 @@ async def test_a_version_that_nobody_speaks_is_refused_at_once_with_those_on_off
         assert status == 428
         assert "on offer: 1.9, 1.62" in error["message"]
         assert not any(each.requests for each in fleet)
-        assert await check_book(store) == {"w1": 0, "w2": 0}
+        assert await check_registry(store) == {"w1": 0, "w2": 0}
 
 
 async def test_a_client_gets_a_worker_of_its_version(store: Store) -> None:
@@ -357,6 +372,17 @@ async def test_what_a_worker_says_about_versions_reaches_the_client(store: Store
         assert refused.value.status == 428
         await eventually(lambda: is_active(store, w1=0))
         assert len(worker.requests) == 1
+
+
+async def test_a_refusal_that_reaches_its_client_takes_nothing_of_a_workers_lifetime(store: Store) -> None:
+    worker = ScriptedWorker("w1", version="")
+    worker.answer = worker.speak_another_version
+    async with workers(store, worker), front_door(store) as door:
+        status, words = await door.words(headers={"User-Agent": "Go-http-client/1.1"})
+
+        assert (status, words) == (428, "Playwright version mismatch")
+        await settles_at(store, w1=0)
+        assert await lifetime(store) == {"chromium:w1": 0}
 
 
 NEW = {"User-Agent": "Playwright/1.64.1 (x64)"}
@@ -416,7 +442,7 @@ async def test_a_client_that_vanishes_in_the_handshake_is_not_counted(store: Sto
     async with workers(store, worker), front_door(store, playwright_dial=600) as door:
         connecting = asyncio.create_task(door.connect())
         await worker.came.wait()
-        assert await check_book(store) == {"w1": 1}
+        assert await check_registry(store) == {"w1": 1}
 
         connecting.cancel()
 

@@ -3,11 +3,11 @@
 import asyncio
 from dataclasses import replace
 
-from books import (
+from registered_workers import (
     CHROMIUM,
     LIMITS,
     active,
-    check_book,
+    check_registry,
     give_back,
     lifetime,
     pick,
@@ -18,9 +18,8 @@ from books import (
 )
 from remuda.keyspace import playwright
 from remuda.playwright.leases import Leases
-from remuda.playwright.model import Limits
-from remuda.playwright.reaper import Reaper
-from remuda.playwright.sweeps import playwright_sweeps
+from remuda.playwright.model import WorkerLimits
+from remuda.playwright.reaper import Reaper, playwright_sweeps
 from remuda.store import Store
 from remuda.store.census import take_census
 from waiting import eventually
@@ -74,7 +73,7 @@ async def test_a_living_worker_is_left_alone(store: Store) -> None:
 
     assert await reaper(store).sweep() == {}
 
-    assert await check_book(store) == {"w1": 1}
+    assert await check_registry(store) == {"w1": 1}
     await give_back(store, place)
 
 
@@ -94,7 +93,7 @@ async def test_a_worker_whose_key_stays_away_is_cleared_away_in_seconds(store: S
     await register(store, "w1", "w2")
     await store.delete(W1)
 
-    assert await Reaper(store, LIMITS, silence=0).bury_silent() == 1
+    assert await Reaper(store, LIMITS, silence=0).remove_silent() == 1
 
     assert await active(store) == await lifetime(store) == {"chromium:w2": 0}
     assert list(await scores(store, WORKERS)) == ["w2"]
@@ -104,15 +103,15 @@ async def test_a_worker_that_was_only_cut_off_is_not_cleared_away(store: Store) 
     (own,) = await register(store, "w1")
     patient = Reaper(store, LIMITS, silence=0.3)
     await store.delete(W1)
-    assert await patient.bury_silent() == 0
+    assert await patient.remove_silent() == 0
 
     await own.beat()
-    assert await patient.bury_silent() == 0
+    assert await patient.remove_silent() == 0
     await store.delete(W1)
-    assert await patient.bury_silent() == 0, "its silence begins anew"
+    assert await patient.remove_silent() == 0, "its silence begins anew"
 
     async def is_buried() -> bool:
-        return await patient.bury_silent() == 1
+        return await patient.remove_silent() == 1
 
     await eventually(is_buried)
 
@@ -121,12 +120,12 @@ async def test_after_an_absence_of_redis_everybody_has_time_to_come_back(store: 
     await register(store, "w1")
     reaper = Reaper(store, replace(LIMITS, lease=0.05), silence=0.1)
     await store.delete(W1)
-    assert await reaper.bury_silent() == 0
+    assert await reaper.remove_silent() == 0
 
     # No look for longer than a silence: it may have been Redis that was away.
     await asyncio.sleep(0.3)
 
-    assert await reaper.bury_silent() == 0
+    assert await reaper.remove_silent() == 0
 
 
 async def test_counters_that_nobody_ever_knew_are_removed_too(store: Store) -> None:
@@ -150,7 +149,7 @@ async def test_connections_that_outlive_their_worker_stay_counted_until_they_end
 
     assert await reaper(store).sweep() == {"workers_reaped": 1}
 
-    assert await check_book(store) == {"w1": 1}
+    assert await check_registry(store) == {"w1": 1}
     await give_back(store, place)
     assert await active(store) == {}
     assert await lifetime(store) == {}
@@ -164,11 +163,11 @@ async def test_sessions_that_end_after_the_reaper_leave_no_negative_count(store:
     await reaper(store).sweep()
 
     await own.beat()
-    assert await check_book(store) == {"w1": 2}
+    assert await check_registry(store) == {"w1": 2}
     for place in places:
         await give_back(store, place)
 
-    assert await check_book(store) == {"w1": 0}
+    assert await check_registry(store) == {"w1": 0}
 
 
 async def test_what_is_no_worker_is_passed_by(store: Store) -> None:
@@ -205,12 +204,12 @@ async def test_more_workers_than_one_batch_holds_are_all_looked_at(store: Store)
 async def test_a_worker_of_the_originals_is_taken_up_and_serves_every_version(store: Store) -> None:
     await stranger(store, "foreign")
 
-    assert await Reaper(store, LIMITS).meet_strangers() is True
+    assert await Reaper(store, LIMITS).adopt_unregistered_workers() is True
 
     place = await placed(store, version="1.48")
     assert place.endpoint == "ws://host:1/foreign"
-    assert await check_book(store) == {"foreign": 1}
-    assert await Reaper(store, LIMITS).meet_strangers() is False
+    assert await check_registry(store) == {"foreign": 1}
+    assert await Reaper(store, LIMITS).adopt_unregistered_workers() is False
 
 
 async def test_a_stranger_that_died_is_reaped(store: Store) -> None:
@@ -242,10 +241,10 @@ async def test_a_stranger_at_its_limit_is_told_the_original_way(store: Store) ->
 
 async def test_the_gc_ends_connections_when_no_gateway_is_left(store: Store) -> None:
     await register(store, "w1")
-    await placed(store, limits=Limits(lease=-1))
+    await placed(store, limits=WorkerLimits(lease=-1))
 
     done = await playwright_sweeps(store, LIMITS)["connections"]()
 
     assert done == {"connections_ended": 1}
-    assert await check_book(store) == {"w1": 0}
+    assert await check_registry(store) == {"w1": 0}
     assert await Leases(store, LIMITS).sweep(CHROMIUM) == 0

@@ -2,10 +2,10 @@
 
 import pytest
 
-from books import (
+from registered_workers import (
     CHROMIUM,
     active,
-    check_book,
+    check_registry,
     entry,
     give_back,
     lifetime,
@@ -63,6 +63,38 @@ async def test_a_beat_refreshes_key_and_time(store: Store) -> None:
     assert await store.ttl_ms(W1) > 5_000
 
 
+async def test_a_hindered_worker_takes_no_connections_until_that_is_over(any_store: Store) -> None:
+    (own,) = await register(any_store, "w1")
+    before = await placed(any_store)
+
+    await own.beat(obstacle="low disk space")
+
+    assert await pick(any_store) is None
+    assert await any_store.hget(W1, "status") == Status.DRAINING
+    # It is not about to leave: no other is waited for in its place.
+    for key in (playwright.PLAYWRIGHT_LEAVING, playwright.PLAYWRIGHT_VACANT):
+        assert await any_store.exists(key(CHROMIUM)) == 0
+    assert await take_census(any_store) == []
+
+    with any_store.subscribe(freed_bell(CHROMIUM)) as rings:
+        await own.beat()
+
+        assert await rings.wait(10) == [""]
+    assert await any_store.hget(W1, "status") == Status.AVAILABLE
+    assert await any_store.exists(playwright.PLAYWRIGHT_OBSTACLES(CHROMIUM)) == 0
+    assert (await placed(any_store)).worker == before.worker
+    assert await check_registry(any_store) == {"w1": 2}
+
+
+async def test_a_worker_that_is_hindered_from_the_start_is_not_picked(store: Store) -> None:
+    own = entry(store)
+    await own.register(obstacle="low disk space")
+
+    assert await pick(store) is None
+    await own.leave()
+    assert await store.exists(playwright.PLAYWRIGHT_OBSTACLES(CHROMIUM)) == 0
+
+
 async def test_a_beat_hears_the_command(store: Store) -> None:
     (own,) = await register(store, "w1")
     await store.set(COMMAND, "shutdown", ex=60)
@@ -91,7 +123,7 @@ async def test_a_beat_after_the_key_was_lost_registers_again_and_counts_what_goe
 
     await own.beat()
 
-    assert await check_book(store) == {"w1": 2}
+    assert await check_registry(store) == {"w1": 2}
     assert await lifetime(store) == {"chromium:w1": 2}
     assert await store.hget(W1, "status") == Status.AVAILABLE
     await placed(store)
@@ -103,7 +135,7 @@ async def test_a_beat_after_redis_lost_everything_registers_again(store: Store) 
 
     await own.beat()
 
-    assert await check_book(store) == {"w1": 0}
+    assert await check_registry(store) == {"w1": 0}
     await placed(store)
 
 
@@ -144,7 +176,7 @@ async def test_a_worker_that_leaves_takes_everything_along(store: Store) -> None
     assert "chromium:w1" not in await active(store)
     assert "chromium:w1" not in await lifetime(store)
     assert list(await scores(store, playwright.PLAYWRIGHT_WORKERS(CHROMIUM))) == ["w2"]
-    await check_book(store)
+    await check_registry(store)
     assert await take_census(store) == []
 
 

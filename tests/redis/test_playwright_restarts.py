@@ -7,11 +7,11 @@ from random import Random
 
 import pytest
 
-from books import CHROMIUM, check_book, entry, give_back, lifetime, placed, register
+from registered_workers import CHROMIUM, check_registry, entry, give_back, lifetime, placed, register
 from remuda.base.ids import ConnectionId, WorkerId, new_id
 from remuda.keyspace.playwright import PLAYWRIGHT_VACANT, PLAYWRIGHT_WORKERS, WORKER, WORKER_COMMAND
 from remuda.playwright.leases import Leases
-from remuda.playwright.model import Limits, Place
+from remuda.playwright.model import Place, WorkerLimits
 from remuda.playwright.registry import Registry
 from remuda.playwright.selector import Selector
 from remuda.store import Store
@@ -24,7 +24,7 @@ RESTART_TICKS = 20
 class Fleet:
     """Workers that obey, gateways that keep so many sessions going, and a clock of ticks."""
 
-    def __init__(self, store: Store, limits: Limits, *, workers: int, sessions: int) -> None:
+    def __init__(self, store: Store, limits: WorkerLimits, *, workers: int, sessions: int) -> None:
         self._store = store
         self._wanted = sessions
         self._random = Random(workers)
@@ -88,7 +88,7 @@ class Fleet:
 async def test_the_lifetime_limit_never_takes_more_than_the_share_out(
     store: Store, workers: int, sessions: int, share: int, allowed: int
 ) -> None:
-    limits = Limits(concurrent=5, lifetime=50, restart_share=share, lease=600)
+    limits = WorkerLimits(concurrent=5, lifetime=50, restart_share=share, lease=600)
     fleet = Fleet(store, limits, workers=workers, sessions=sessions)
     worst = 0
 
@@ -98,13 +98,13 @@ async def test_the_lifetime_limit_never_takes_more_than_the_share_out(
 
     assert worst == allowed
     assert fleet.restarts >= 3, "the limit was reached again and again"
-    assert sum((await check_book(store)).values()) <= sessions
+    assert sum((await check_registry(store)).values()) <= sessions
 
 
 class Handover:
     """One worker that is replaced while it still drains, as `remuda up` does, and its clients in turn."""
 
-    def __init__(self, store: Store, limits: Limits) -> None:
+    def __init__(self, store: Store, limits: WorkerLimits) -> None:
         self._store = store
         self._selector, self._leases = Selector(store, limits), Leases(store, limits)
         self._names: Iterator[str] = (f"w{number}" for number in count())
@@ -136,7 +136,7 @@ class Handover:
 
 
 async def test_a_worker_that_was_replaced_before_it_left_holds_up_no_restart(store: Store) -> None:
-    limits = Limits(lifetime=5, lease=600)
+    limits = WorkerLimits(lifetime=5, lease=600)
     fleet = Handover(store, limits)
     await fleet.start()
 
@@ -149,7 +149,7 @@ async def test_a_worker_that_was_replaced_before_it_left_holds_up_no_restart(sto
 
 
 async def test_a_vacancy_that_is_over_is_not_the_one_that_a_new_worker_fills(store: Store) -> None:
-    limits = Limits(lifetime=1, restart_share=25, lease=600)
+    limits = WorkerLimits(lifetime=1, restart_share=25, lease=600)
     (leaver,) = await register(store, "w1")
     await leaver.leave()
     await store.zadd(PLAYWRIGHT_VACANT(CHROMIUM), {"long ago": 1})
@@ -161,7 +161,7 @@ async def test_a_vacancy_that_is_over_is_not_the_one_that_a_new_worker_fills(sto
 
 
 async def test_a_worker_that_comes_back_fills_nobodys_vacancy(store: Store) -> None:
-    limits = Limits(lifetime=1, restart_share=25, lease=600)
+    limits = WorkerLimits(lifetime=1, restart_share=25, lease=600)
     leaver, own = await register(store, "w1", "w2")
     await leaver.leave()
     await store.delete(WORKER(CHROMIUM, "w2"))

@@ -5,11 +5,11 @@ from collections import Counter
 
 import pytest
 
-from books import (
+from registered_workers import (
     CHROMIUM,
     LIMITS,
     active,
-    check_book,
+    check_registry,
     give_back,
     lifetime,
     pick,
@@ -20,7 +20,7 @@ from books import (
 from remuda.base.errors import NoWorker, VersionNotOffered
 from remuda.base.ids import ConnectionId, WorkerId, new_id
 from remuda.keyspace import playwright
-from remuda.playwright.model import Browser, Limits, Outcome, Place
+from remuda.playwright.model import Browser, Outcome, Place, WorkerLimits
 from remuda.playwright.selector import Selector
 from remuda.store import Store
 from remuda.store.census import take_census
@@ -36,7 +36,7 @@ async def test_a_pick_gives_the_endpoint_and_counts_both(any_store: Store) -> No
     assert (place.worker, place.endpoint) == ("w1", "ws://host:1/w1")
     assert await active(any_store) == {"chromium:w1": 1}
     assert await lifetime(any_store) == {"chromium:w1": 1}
-    assert await check_book(any_store) == {"w1": 1}
+    assert await check_registry(any_store) == {"w1": 1}
     assert await take_census(any_store) == []
 
 
@@ -92,9 +92,9 @@ async def test_no_place_is_given_twice_however_many_ask_at_once(store: Store, re
         places = [place for place in await asyncio.gather(*picks) if place]
 
         assert len(places) == 35
-        assert set((await check_book(store)).values()) == {5}
+        assert set((await check_registry(store)).values()) == {5}
         assert all(await asyncio.gather(*(give_back(two, place) for place in places)))
-        assert set((await check_book(store)).values()) == {0}
+        assert set((await check_registry(store)).values()) == {0}
 
 
 @pytest.mark.parametrize(
@@ -194,7 +194,7 @@ async def test_a_worker_that_comes_back_with_another_version_serves_that_one_onl
 
 async def test_a_full_worker_of_the_right_version_is_waited_for(store: Store) -> None:
     await register(store, "w1", version="1.62")
-    limits = Limits(concurrent=1)
+    limits = WorkerLimits(concurrent=1)
     await placed(store, version="1.62", limits=limits)
 
     assert await pick(store, version="1.62", limits=limits) is None
@@ -304,3 +304,15 @@ async def test_a_full_worker_that_may_speak_the_version_is_waited_for(store: Sto
     )
 
     assert place is None
+
+
+async def test_a_client_gets_only_a_place_for_which_it_is_next(store: Store) -> None:
+    await register(store, "old", version="1.62")
+    await register(store, "new", version="1.64")
+    selector = Selector(store, WorkerLimits(concurrent=1, lifetime=1000, lease=60))
+
+    async def pick_new() -> str | None:
+        place = await selector.pick(CHROMIUM, ConnectionId(new_id()), among=["1.64"])
+        return None if place is None else place.worker
+
+    assert [await pick_new(), await pick_new()] == ["new", None]

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from books import CHROMIUM, LIMITS, give_back, pick, placed, register, scores, worker
+from registered_workers import CHROMIUM, LIMITS, give_back, pick, placed, register, scores, worker
 from remuda.base import clock
 from remuda.keyspace import playwright
 from remuda.playwright.leases import Leases

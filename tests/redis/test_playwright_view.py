@@ -5,21 +5,23 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from books import CHROMIUM, LIMITS, give_back, pick, placed, register
 from exposition import parse, value
 from proxies import Proxy, listening
+from registered_workers import CHROMIUM, LIMITS, give_back, pick, placed, register
 from remuda.base import clock
-from remuda.base.ids import new_id
+from remuda.base.config import Config
+from remuda.cli.rooms import ROOMS
 from remuda.fleet.line import Lines
+from remuda.fleet.room import Surroundings
 from remuda.keyspace import playwright
 from remuda.keyspace.fleet import ROLE
-from remuda.ops.exporter import Exporter
+from remuda.ops.exporter import expose
 from remuda.playwright import view
 from remuda.playwright.leases import Leases
-from remuda.playwright.model import Browser, Limits, Outcome
-from remuda.playwright.view import read_connections, read_waiting, read_workers
+from remuda.playwright.model import Browser, Outcome, WorkerLimits
+from remuda.playwright.view import read_connections, read_overview, read_waiting, read_workers
+from remuda.playwright.waiting import ticket_of
 from remuda.store import Store
-from remuda.web.overview import read_playwright
 from web_states import get, visiting
 
 WAITS = "remuda_playwright_wait_seconds"
@@ -29,8 +31,8 @@ WAITS = "remuda_playwright_wait_seconds"
 async def two_wait(store: Store) -> AsyncIterator[None]:
     lines = Lines(store)
     async with (
-        lines.wait("playwright:chromium:1.62", new_id()),
-        lines.wait("playwright:chromium:1.62", new_id()),
+        lines.wait("playwright:chromium:1.62", ticket_of("1.62")),
+        lines.wait("playwright:chromium:1.62", ticket_of("1.62")),
     ):
         yield
 
@@ -68,6 +70,13 @@ async def test_a_worker_that_drains_and_one_that_fell_silent_are_told_apart(stor
     assert [each.status for each in await read_workers(store)] == ["draining", "silent"]
 
 
+async def test_a_hindered_worker_is_shown_as_such(store: Store) -> None:
+    (own,) = await register(store, "w1")
+    await own.beat(obstacle="low disk space")
+
+    assert [each.status for each in await read_workers(store)] == ["hindered"]
+
+
 async def test_a_worker_that_did_not_answer_is_shown_so_until_it_is_trusted_again(store: Store) -> None:
     (own,) = await register(store, "w1")
     await give_back(store, await placed(store), Outcome.FAILED)
@@ -89,7 +98,7 @@ async def test_open_connections_are_listed(store: Store) -> None:
     await register(store, "w1")
     places = {(await placed(store)).connection for _ in range(3)}
 
-    found = await read_connections(store)
+    found = await read_connections(store, limited_to=None)
 
     assert {each.id for each in found} == places
     assert {(each.browser, each.worker) for each in found} == {("chromium", "w1")}
@@ -97,13 +106,24 @@ async def test_open_connections_are_listed(store: Store) -> None:
 
 async def test_those_who_wait_are_listed_in_their_order(store: Store) -> None:
     async with two_wait(store):
-        found = await read_waiting(store)
+        found = await read_waiting(store, limited_to=None)
 
     assert [(each.browser, each.version, each.position) for each in found] == [
         ("chromium", "1.62", 1),
         ("chromium", "1.62", 2),
     ]
     assert found[0].waited >= found[1].waited >= 0
+
+
+async def test_an_account_sees_those_of_its_own_who_wait(store: Store) -> None:
+    lines = Lines(store)
+    async with (
+        lines.wait("playwright:chromium:1.62", ticket_of("1.62"), account="own"),
+        lines.wait("playwright:firefox:1.62", ticket_of("1.62"), account="other"),
+    ):
+        found = await read_waiting(store, limited_to="own")
+
+    assert [each.browser for each in found] == ["chromium"]
 
 
 async def test_no_endpoint_leaves_the_herd_by_the_api(store: Store) -> None:
@@ -135,11 +155,11 @@ async def test_connections_of_many_workers_are_asked_for_some_at_a_time(
 ) -> None:
     monkeypatch.setattr(view, "BATCH", 2)
     await register(store, *(f"w{number}" for number in range(5)))
-    places = [await placed(store, limits=Limits(concurrent=1)) for _ in range(5)]
+    places = [await placed(store, limits=WorkerLimits(concurrent=1)) for _ in range(5)]
 
     proxy = Proxy(redis_url)
     async with listening(proxy.talk) as url, Store(url) as watched:
-        seen = await read_connections(watched)
+        seen = await read_connections(watched, limited_to=None)
 
     assert {each.id for each in seen} == {place.connection for place in places}
     assert max(sent.count(b"WITHSCORES") for sent in proxy.received) == 2
@@ -150,7 +170,7 @@ async def test_the_overview_counts_connections(store: Store) -> None:
     for _ in range(7):
         await placed(store)
 
-    seen = await read_playwright(store)
+    seen = (await read_overview(store, None)).playwright
 
     assert seen.connections == 7
     assert [each.active for each in seen.workers] == [2, 5]
@@ -160,12 +180,12 @@ async def test_the_metrics_tell_what_is_and_what_happened(store: Store) -> None:
     one, *_ = await register(store, "w1", "w2", "w3")
     await one.drain()
     await give_back(store, await placed(store), Outcome.FAILED)
-    await placed(store, limits=Limits(lease=-1))
+    await placed(store, limits=WorkerLimits(lease=-1))
     await Leases(store, LIMITS).sweep(CHROMIUM)
     await placed(store)
 
     async with two_wait(store):
-        seen = parse(await Exporter(store).expose())
+        seen = parse(await expose(Surroundings(store, Config(), ROOMS)))
 
     assert value(seen, "remuda_playwright_workers", browser="chromium", status="available") == 1
     assert value(seen, "remuda_playwright_workers", browser="chromium", status="suspected") == 1
@@ -185,7 +205,7 @@ async def test_waits_fill_a_cumulative_histogram(store: Store) -> None:
     for waited in (0.001, 0.5, 0.75, 1000):
         await pick(store, waited=waited)
 
-    seen = parse(await Exporter(store).expose())
+    seen = parse(await expose(Surroundings(store, Config(), ROOMS)))
 
     counted = [
         value(seen, f"{WAITS}_bucket", of=WAITS, browser="chromium", le=le)
@@ -199,10 +219,10 @@ async def test_waits_fill_a_cumulative_histogram(store: Store) -> None:
 
 async def test_who_gets_no_place_adds_no_wait(store: Store) -> None:
     await register(store, "w1")
-    await pick(store, waited=3, limits=Limits(concurrent=1))
-    assert await pick(store, waited=30, limits=Limits(concurrent=1)) is None
+    await pick(store, waited=3, limits=WorkerLimits(concurrent=1))
+    assert await pick(store, waited=30, limits=WorkerLimits(concurrent=1)) is None
 
-    seen = parse(await Exporter(store).expose())
+    seen = parse(await expose(Surroundings(store, Config(), ROOMS)))
 
     assert value(seen, f"{WAITS}_sum", of=WAITS, browser="chromium") == 3
 
@@ -212,7 +232,7 @@ async def test_a_histogram_that_lacks_a_bucket_is_not_told(store: Store) -> None
     await pick(store, waited=3)
     await store.hset(playwright.PLAYWRIGHT_WAITS(CHROMIUM), {"1": "nonsense"})
 
-    seen = parse(await Exporter(store).expose())
+    seen = parse(await expose(Surroundings(store, Config(), ROOMS)))
 
     assert value(seen, f"{WAITS}_count", of=WAITS, browser="chromium") is None
     assert value(seen, f"{WAITS}_count", of=WAITS, browser="firefox") == 0

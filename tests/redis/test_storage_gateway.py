@@ -8,7 +8,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from remuda.base.config import Config
+from configs import make_config
 from remuda.base.errors import Lost, UpstreamUnavailable
 from remuda.base.ids import new_id
 from remuda.fleet.relay import Address
@@ -26,7 +26,7 @@ SESSION = fresh_session()
 
 @asynccontextmanager
 async def front_door(store: Store) -> AsyncIterator[aiohttp.ClientSession]:
-    gateway = Gateway(store, Config(port=0))
+    gateway = Gateway(store, make_config(port=0))
     async with running(gateway), aiohttp.ClientSession(f"http://{gateway.address}") as client:
         yield client
 

@@ -15,12 +15,11 @@ from remuda.base.ids import SessionId
 from remuda.keyspace import grid
 from remuda.keyspace import storage as keys
 from remuda.storage import intake
-from remuda.storage.identity import keep_storage_id
+from remuda.storage.directory import keep_storage_id
 from remuda.storage.index import FILE
 from remuda.storage.model import StorageId
-from remuda.storage.writer import ArtifactWriter
 from remuda.store import Store
-from storages import fresh_session, indexed, running_storage, write_file
+from storages import fresh_session, indexed, running_storage, session_writer, write_file
 from waiting import eventually
 
 
@@ -35,20 +34,20 @@ async def is_settled(store: Store, storage: StorageId) -> bool:
 
 
 async def names_of(directory: Path, session: SessionId) -> list[str]:
-    return [artifact.place.name for artifact in await indexed(directory, session)]
+    return [artifact.path.name for artifact in await indexed(directory, session)]
 
 
 async def test_what_a_writer_announces_is_indexed(store: Store, tmp_path: Path) -> None:
     session = await new_session(store)
     async with running_storage(store, tmp_path) as storage:
-        writer = ArtifactWriter(store, storage.storage_id, tmp_path)
-        path = await writer.open_session(session)
+        writer = session_writer(store, storage.storage_id, tmp_path)
+        path = await writer.open(session)
         (path / "video.m4s").write_bytes(b"12345")
 
         await writer.announce(session, "video.m4s")
 
         (artifact,) = await eventually(lambda: indexed(tmp_path, session))
-        assert (artifact.place.name, artifact.size) == ("video.m4s", 5)
+        assert (artifact.path.name, artifact.size) == ("video.m4s", 5)
         assert await store.get(grid.SESSION_STORAGE(session)) == storage.storage_id
         await eventually(lambda: is_settled(store, storage.storage_id))
 
@@ -57,7 +56,7 @@ async def test_an_announcement_has_the_documented_form(store: Store, tmp_path: P
     session, storage = fresh_session(), keep_storage_id(tmp_path)
     write_file(tmp_path, session, "a.log", b"abc")
 
-    await ArtifactWriter(store, storage, tmp_path).announce(session, "a.log")
+    await session_writer(store, storage, tmp_path).announce(session, "a.log")
 
     (entry,) = await store.lrange(keys.STORAGE_METADATA_PENDING(storage))
     told = json.loads(entry)
@@ -67,7 +66,7 @@ async def test_an_announcement_has_the_documented_form(store: Store, tmp_path: P
 
 
 async def test_a_writer_cannot_announce_what_is_not_there(store: Store, tmp_path: Path) -> None:
-    writer = ArtifactWriter(store, keep_storage_id(tmp_path), tmp_path)
+    writer = session_writer(store, keep_storage_id(tmp_path), tmp_path)
 
     with pytest.raises(Lost):
         await writer.announce(fresh_session(), "missing.log")
@@ -82,7 +81,7 @@ async def test_a_writer_hears_at_once_that_it_cannot_write(store: Store, tmp_pat
     (tmp_path / "storage" / session).touch()
 
     with pytest.raises(Unavailable, match="No artifacts can be written"):
-        await ArtifactWriter(store, storage, tmp_path / "storage").open_session(session)
+        await session_writer(store, storage, tmp_path / "storage").open(session)
 
     assert not await store.exists(grid.SESSION_STORAGE(session))
 
@@ -92,7 +91,7 @@ async def test_news_waits_for_a_storage_that_is_away(store: Store, tmp_path: Pat
     async with running_storage(store, tmp_path):
         pass  # Its index is complete now, so that only news can tell it of a file.
     write_file(tmp_path, session)
-    await ArtifactWriter(store, storage, tmp_path).announce(session, "a.log")
+    await session_writer(store, storage, tmp_path).announce(session, "a.log")
 
     async with running_storage(store, tmp_path):
         await eventually(lambda: indexed(tmp_path, session))
@@ -119,8 +118,8 @@ async def test_many_writers_at_once_lose_nothing(store: Store, redis_url: str, t
 
     async def write(session: SessionId) -> None:
         async with Store(redis_url) as own:
-            writer = ArtifactWriter(own, keep_storage_id(tmp_path), tmp_path)
-            path = await writer.open_session(session)
+            writer = session_writer(own, keep_storage_id(tmp_path), tmp_path)
+            path = await writer.open(session)
             for name in names:
                 (path / name).write_bytes(name.encode())
                 await writer.announce(session, name)
@@ -146,12 +145,12 @@ async def test_the_index_believes_the_file_and_not_the_news(store: Store, tmp_pa
 
 async def test_news_of_a_file_that_is_gone_makes_the_index_forget_it(store: Store, tmp_path: Path) -> None:
     session = fresh_session()
-    place = write_file(tmp_path, session)
+    path = write_file(tmp_path, session)
     async with running_storage(store, tmp_path) as storage:
         await eventually(lambda: indexed(tmp_path, session))
-        (tmp_path / str(place)).unlink()
+        (tmp_path / str(path)).unlink()
 
-        await store.rpush(keys.STORAGE_METADATA_PENDING(storage.storage_id), news(str(place)))
+        await store.rpush(keys.STORAGE_METADATA_PENDING(storage.storage_id), news(str(path)))
 
         await eventually(lambda: is_settled(store, storage.storage_id))
         assert await indexed(tmp_path, session) == []
@@ -197,7 +196,7 @@ async def test_news_is_kept_while_the_index_cannot_be_written(
         with closing(sqlite3.connect(tmp_path / FILE, isolation_level=None)) as other:
             await eventually(lambda: _lock(other))
             write_file(tmp_path, session)
-            await ArtifactWriter(store, storage, tmp_path).announce(session, "a.log")
+            await session_writer(store, storage, tmp_path).announce(session, "a.log")
             await eventually(lambda: store.llen(keys.STORAGE_METADATA_TAKEN(storage)))
             other.execute("ROLLBACK")
 

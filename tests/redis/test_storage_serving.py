@@ -188,7 +188,7 @@ async def ask_verbatim(storage: Storage, target: str) -> int:
     """The status of the answer to exactly this target."""
     host, _, port = storage.address.rpartition(":")
     address = Address(host, int(port))
-    reader, writer = await asyncio.open_connection(*address)
+    reader, writer = await asyncio.open_connection(*address[:2])
     headers = {"Host": str(address), "Connection": "close", **await herd_headers(storage._store)}
     lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
     writer.write(f"GET {target} HTTP/1.1\r\n{lines}\r\n".encode())

@@ -9,22 +9,23 @@ from grids import new_session
 from remuda.base.errors import Lost, Misconfigured
 from remuda.base.ids import SessionId, new_id
 from remuda.fleet.role import Life
+from remuda.grid.artifacts import SessionArtifacts
 from remuda.grid.model import State
 from remuda.grid.sessions import Sessions
 from remuda.keyspace import grid, metrics
 from remuda.keyspace import storage as keys
 from remuda.keyspace.fleet import SECRET
-from remuda.storage.identity import keep_storage_id
+from remuda.storage.cleanup import ask_deletion
+from remuda.storage.directory import keep_storage_id
 from remuda.storage.index import FILE, Index
-from remuda.storage.model import Limits, StorageId
-from remuda.storage.removal import ask_deletion
+from remuda.storage.model import StorageId, StorageLimits
 from remuda.storage.role import Storage
-from remuda.storage.writer import ArtifactWriter
 from remuda.store import Store
-from storages import asking, fresh_session, indexed, running_storage, write_file
+from storages import asking, fresh_session, indexed, running_storage, session_writer, write_file
 from waiting import eventually
 
-OLD = Limits(age=60.0, reserve=0)
+OLD = 60.0
+"""Seconds for which sessions are kept: what was written a while ago goes."""
 
 
 async def used(store: Store, storage: StorageId) -> int | None:
@@ -37,7 +38,7 @@ async def is_measured(store: Store, storage: StorageId) -> bool:
 
 
 async def test_an_empty_directory_is_fine(store: Store, tmp_path: Path) -> None:
-    async with running_storage(store, tmp_path, Limits(size=1000, age=1.0)) as storage:
+    async with running_storage(store, tmp_path, StorageLimits(size=1000), retention=1.0) as storage:
         assert await store.hgetall(metrics.METRICS_STORAGE_USED()) == {storage.storage_id: "0"}
         assert await store.hgetall(metrics.METRICS_STORAGE_TOTAL()) == {storage.storage_id: "1000"}
 
@@ -84,7 +85,7 @@ async def test_old_sessions_go_whole_and_nobody_links_to_them(store: Store, tmp_
     storage = keep_storage_id(tmp_path)
     await store.set(grid.SESSION_STORAGE(session), storage)
 
-    async with running_storage(store, tmp_path, OLD):
+    async with running_storage(store, tmp_path, retention=OLD):
         await eventually(lambda: not (tmp_path / session).exists())
         await eventually(lambda: is_unknown(tmp_path, session))
 
@@ -100,7 +101,7 @@ async def test_a_link_to_another_storage_stays(store: Store, tmp_path: Path) -> 
     write_file(tmp_path, session)
     await store.set(grid.SESSION_STORAGE(session), other)
 
-    async with running_storage(store, tmp_path, OLD):
+    async with running_storage(store, tmp_path, retention=OLD):
         await eventually(lambda: not (tmp_path / session).exists())
 
     assert await store.get(grid.SESSION_STORAGE(session)) == other
@@ -113,7 +114,7 @@ async def test_active_sessions_and_fresh_files_stay(store: Store, tmp_path: Path
     (tmp_path / fresh / "a.log").write_bytes(b"written just now")
     await store.sadd(grid.SESSIONS_ACTIVE(), active)
 
-    async with running_storage(store, tmp_path, OLD):
+    async with running_storage(store, tmp_path, retention=OLD):
         await eventually(lambda: not (tmp_path / idle).exists())
 
         assert (tmp_path / active / "a.log").exists()
@@ -127,7 +128,7 @@ async def test_over_the_limit_what_was_read_last_stays(store: Store, tmp_path: P
     async with running_storage(store, tmp_path) as storage, asking(storage, f"{sessions[4]}/a.log") as answer:
         assert answer.status == 200
 
-    async with running_storage(store, tmp_path, Limits(size=500, low_water=0.8, reserve=0)) as storage:
+    async with running_storage(store, tmp_path, StorageLimits(size=500, low_water=0.8, reserve=0)) as storage:
         await eventually(lambda: len([each for each in sessions if (tmp_path / each).exists()]) <= 4)
         await eventually(lambda: is_used(store, storage.storage_id, 400))
 
@@ -142,7 +143,9 @@ async def test_more_than_one_run_can_evict_goes_with_the_next(store: Store, tmp_
     for _ in range(7):
         write_file(tmp_path, fresh_session())
 
-    async with running_storage(store, tmp_path, Limits(age=60.0, reserve=0, at_once=2)) as storage:
+    async with running_storage(
+        store, tmp_path, StorageLimits(reserve=0, at_once=2), retention=OLD
+    ) as storage:
         await eventually(lambda: is_used(store, storage.storage_id, 0))
 
 
@@ -151,13 +154,13 @@ async def test_a_deletion_is_done_by_the_storage_that_holds_the_artifacts(
 ) -> None:
     session = await new_session(store)
     async with running_storage(store, tmp_path) as storage:
-        writer = ArtifactWriter(store, storage.storage_id, tmp_path)
-        (await writer.open_session(session) / "a.log").write_bytes(b"x")
+        writer = session_writer(store, storage.storage_id, tmp_path)
+        (await writer.open(session) / "a.log").write_bytes(b"x")
         await writer.announce(session, "a.log")
         await eventually(lambda: indexed(tmp_path, session))
         await Sessions(store).move(session, State.TERMINATED, code="CLOSED")
 
-        assert await ask_deletion(store, session) == storage.storage_id
+        assert await ask_deletion(store, SessionArtifacts(store), session) == storage.storage_id
 
         assert not await store.exists(grid.SESSION_STORAGE(session))
         await eventually(lambda: is_unknown(tmp_path, session))
@@ -173,7 +176,7 @@ async def test_a_deletion_waits_for_a_storage_that_is_away(store: Store, tmp_pat
     session, storage = fresh_session(), keep_storage_id(tmp_path)
     write_file(tmp_path, session)
 
-    await ask_deletion(store, session, storage=storage)
+    await ask_deletion(store, SessionArtifacts(store), session, storage=storage)
 
     async with running_storage(store, tmp_path):
         await eventually(lambda: is_heeded(store, storage))
@@ -188,19 +191,19 @@ async def test_a_deletion_waits_for_the_end_of_its_session(store: Store, tmp_pat
 
     async with running_storage(store, tmp_path):
         for session in (active, ended):
-            await ask_deletion(store, session, storage=storage)
+            await ask_deletion(store, SessionArtifacts(store), session, storage=storage)
         await eventually(lambda: not (tmp_path / ended).exists())
         assert (tmp_path / active).exists()
 
         await store.srem(grid.SESSIONS_ACTIVE(), active)
-        await ask_deletion(store, active, storage=storage)
+        await ask_deletion(store, SessionArtifacts(store), active, storage=storage)
 
         await eventually(lambda: not (tmp_path / active).exists())
 
 
 async def test_there_is_nothing_to_delete_of_a_session_without_artifacts(store: Store) -> None:
     with pytest.raises(Lost):
-        await ask_deletion(store, fresh_session())
+        await ask_deletion(store, SessionArtifacts(store), fresh_session())
 
 
 async def test_rubbish_among_the_deletions_is_dropped(store: Store, tmp_path: Path) -> None:
@@ -215,7 +218,7 @@ async def test_a_full_disk_makes_room_and_loses_no_news(store: Store, tmp_path: 
     # SQLite says the same of a database that may not grow as of a disk that is full.
     session, old = fresh_session(), fresh_session()
     write_file(tmp_path, old)
-    async with running_storage(store, tmp_path, Limits(reserve=1)) as storage:
+    async with running_storage(store, tmp_path, StorageLimits(reserve=1)) as storage:
         assert await indexed(tmp_path, old)
         await storage._librarian.ask(_forbid_growth)
         names = [f"{number:03}-{'x' * 200}" for number in range(300)]
@@ -223,7 +226,7 @@ async def test_a_full_disk_makes_room_and_loses_no_news(store: Store, tmp_path: 
             write_file(tmp_path, session, name)
         await store.sadd(grid.SESSIONS_ACTIVE(), session)
 
-        await ArtifactWriter(store, storage.storage_id, tmp_path).announce(session, *names)
+        await session_writer(store, storage.storage_id, tmp_path).announce(session, *names)
 
         await eventually(lambda: not (tmp_path / old).exists())
         await storage._librarian.ask(_allow_growth)
@@ -239,13 +242,13 @@ def _allow_growth(index: Index) -> None:
 
 
 async def is_known(directory: Path, session: SessionId, names: list[str]) -> bool:
-    return [artifact.place.name for artifact in await indexed(directory, session)] == names
+    return [artifact.path.name for artifact in await indexed(directory, session)] == names
 
 
 async def test_only_one_storage_serves_a_directory(store: Store, tmp_path: Path) -> None:
     async with running_storage(store, tmp_path):
         with pytest.raises(Misconfigured, match="Another storage"):
-            await Life(store, [Storage(store, tmp_path, limits=Limits())]).run()
+            await Life(store, [Storage(store, tmp_path, kinds=[], limits=StorageLimits())]).run()
 
 
 async def test_a_storage_that_stops_keeps_its_metrics(store: Store, tmp_path: Path) -> None:

@@ -72,7 +72,7 @@ async def test_commands_under_way_fail_at_once_when_the_connection_breaks(server
             results = await asyncio.gather(*under_way, return_exceptions=True)
 
         assert all(isinstance(result, StoreUnavailable) for result in results)
-        assert "may or may not have been done" in str(results[0])
+        assert "may or may not have been executed" in str(results[0])
 
 
 async def test_a_stuck_redis_is_noticed(server: Server) -> None:

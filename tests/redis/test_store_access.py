@@ -1,7 +1,7 @@
 """The ways to a Redis: TCP, password, TLS, and Sentinel with a fail-over."""
 
 import asyncio
-import subprocess
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +11,7 @@ import pytest
 from remuda.base.errors import StoreUnavailable
 from remuda.keyspace.fleet import BELL, LEASE
 from remuda.store import Store, Subscription
+from remuda.store import sentinel as sentinel_module
 from servers import DEBIAN, ENGINES, Server, free_port, server
 from waiting import eventually
 
@@ -38,24 +39,9 @@ async def test_a_locked_redis_refuses_others_and_the_error_shows_no_password(
 
 @pytest.mark.parametrize("engine", ENGINES)
 async def test_a_cluster_is_refused_before_the_first_script_fails(engine: str) -> None:
-    refused = pytest.raises(StoreUnavailable, match="it is a Redis Cluster; take one Redis")
+    refused = pytest.raises(StoreUnavailable, match="it is a Redis Cluster; use a single Redis")
     with server("--cluster-enabled", "yes", engine=engine) as cluster, refused:
         await Store(cluster.url).__aenter__()
-
-
-@pytest.fixture(scope="session")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory with the key and the self-signed certificate of `localhost`."""
-    directory = tmp_path_factory.mktemp("certificates")
-    subject = ("-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1")
-    kind = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2")
-    subprocess.run(
-        ["openssl", "req", "-x509", *kind, *subject, "-keyout", "key.pem", "-out", "cert.pem"],
-        cwd=directory,
-        check=True,
-        capture_output=True,
-    )
-    return directory
 
 
 @contextmanager
@@ -88,6 +74,88 @@ async def test_tls_with_an_unknown_authority_is_refused_unless_asked_for(certifi
             await Store(f"rediss://localhost:{port}").__aenter__()
         async with Store(f"rediss://localhost:{port}?verify=no") as store:
             assert await store.send("PING") == "PONG"
+
+
+PATIENT = 30.0
+
+
+@pytest.fixture
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Waits longer than a second for a Sentinel: on a busy machine it needs that to write its config."""
+    monkeypatch.setattr(sentinel_module, "SENTINEL_TIMEOUT", PATIENT)
+
+
+@contextmanager
+def sentinel(*options: str, master_port: int = 1) -> Iterator[int]:
+    """A Sentinel without peers that watches `main`; its port."""
+    port = free_port()
+    watch = f"sentinel monitor main 127.0.0.1 {master_port} 1\nsentinel auth-pass main pw\n"
+    with server("--port", str(port), *options, engine=DEBIAN, sentinel_config=watch):
+        yield port
+
+
+@pytest.mark.usefixtures("patience")
+async def test_a_locked_sentinel_is_asked_with_its_own_password() -> None:
+    master_port = free_port()
+    with (
+        server("--port", str(master_port), "--requirepass", "pw", engine=DEBIAN),
+        sentinel("--requirepass", "s@cret", master_port=master_port) as port,
+    ):
+        url = f"redis+sentinel://:pw@127.0.0.1:{port}/main?sentinel_password=s%40cret"
+
+        async with Store(url, timeout=PATIENT) as store:
+            assert await store.set(STRING, "x") == "OK"
+
+
+@pytest.mark.usefixtures("patience")
+@pytest.mark.parametrize(
+    ("query", "problem"),
+    [
+        ("", "requires a password; add sentinel_password"),
+        ("?sentinel_password=wrong", "refused the sentinel_password"),
+    ],
+)
+async def test_a_locked_sentinel_refuses_others_in_words(query: str, problem: str) -> None:
+    with sentinel("--requirepass", "right") as port, pytest.raises(StoreUnavailable, match=problem) as caught:
+        await Store(f"redis+sentinel://127.0.0.1:{port}/main{query}", timeout=PATIENT).__aenter__()
+
+    assert "wrong" not in caught.value.message
+
+
+@pytest.mark.usefixtures("patience")
+async def test_master_and_sentinel_are_asked_over_tls(certificates: Path) -> None:
+    port, cert, key = free_port(), str(certificates / "cert.pem"), str(certificates / "key.pem")
+    tls = ("--port", "0", "--tls-port", str(port), "--tls-cert-file", cert, "--tls-key-file", key)
+    clients = ("--tls-ca-cert-file", cert, "--tls-auth-clients", "no")
+    with (
+        tls_server(certificates, clients="no") as master_port,
+        sentinel(*tls, *clients, master_port=master_port),
+    ):
+        url = f"rediss+sentinel://127.0.0.1:{port}/main?ca={cert}&sentinel_tls=yes"
+        async with Store(url, timeout=PATIENT) as store:
+            assert await store.send("PING") == "PONG"
+
+
+async def test_a_silent_sentinel_is_given_up() -> None:
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        url = f"redis+sentinel://127.0.0.1:{silent.getsockname()[1]}/main"
+
+        with pytest.raises(StoreUnavailable, match="has not answered for 1 s"):
+            await Store(url).__aenter__()
+
+
+@pytest.mark.usefixtures("patience")
+async def test_a_replica_that_a_sentinel_calls_the_master_is_refused() -> None:
+    replica_port = free_port()
+    follow = ("--replicaof", "127.0.0.1", str(free_port()))
+    with (
+        server("--port", str(replica_port), *follow, engine=DEBIAN),
+        sentinel(master_port=replica_port) as port,
+        pytest.raises(StoreUnavailable, match="reports it as the master of 'main', but it is a replica"),
+    ):
+        await Store(f"redis+sentinel://127.0.0.1:{port}/main", timeout=PATIENT).__aenter__()
 
 
 @contextmanager
@@ -152,7 +220,7 @@ async def test_a_service_that_no_sentinel_knows_is_unavailable() -> None:
     with replicated() as (_, _, sentinel_port):
         store = Store(f"redis+sentinel://127.0.0.1:{sentinel_port}/other")
 
-        with pytest.raises(StoreUnavailable, match="no Sentinel names the master of 'other'"):
+        with pytest.raises(StoreUnavailable, match="no Sentinel knows the master of 'other'"):
             await store.__aenter__()
 
 
@@ -160,5 +228,5 @@ async def test_sentinels_that_are_not_there_cost_no_time() -> None:
     dead = ",".join(f"127.0.0.1:{free_port()}" for _ in range(5))
 
     async with asyncio.timeout(3):
-        with pytest.raises(StoreUnavailable, match="no Sentinel names the master"):
+        with pytest.raises(StoreUnavailable, match="no Sentinel knows the master"):
             await Store(f"redis+sentinel://{dead}/main").__aenter__()

@@ -8,8 +8,9 @@ from remuda.base.errors import Broken, StoreUnavailable
 from remuda.keyspace.fleet import LEASE
 from remuda.keyspace.grid import SESSION_LOG
 from remuda.store import Store
+from remuda.store.store import FIRST_RETRY
 from remuda.store.wire import CommandRefused
-from servers import Server, server
+from servers import PATIENCE, Server, server
 
 STRING = LEASE("test")
 STREAM = SESSION_LOG("6f9619ff-8b86-d011-b42d-00cf4fc964ff")
@@ -48,7 +49,7 @@ async def test_a_full_redis_is_unavailable_not_broken(server: Server) -> None:
 @pytest.mark.parametrize("engine", ["embedded", "debian"])
 async def test_a_replica_that_takes_no_writes_is_unavailable(engine: str) -> None:
     with server(engine=engine) as replica:
-        async with Store(replica.url) as store:
+        async with Store(replica.url, timeout=PATIENCE) as store:
             await store.send("REPLICAOF", "127.0.0.1", "1")
 
             with pytest.raises(StoreUnavailable):
@@ -56,6 +57,9 @@ async def test_a_replica_that_takes_no_writes_is_unavailable(engine: str) -> Non
             with pytest.raises(StoreUnavailable):
                 async with store.transaction() as transaction:
                     transaction.set(STRING, "x")
+
+            # It looks for the master meanwhile, but does not flood the replica with connections.
+            assert store.connection_number < 4 * PATIENCE / FIRST_RETRY
 
 
 async def test_a_redis_that_runs_a_long_script_is_unavailable(server: Server) -> None:

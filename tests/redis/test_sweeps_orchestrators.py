@@ -6,19 +6,20 @@ import pytest
 
 from grids import advertise, check_counters, check_slots, log_of, own_slots
 from remuda.base.ids import OrchestratorId, SessionId
-from remuda.fleet.scan import BATCH
+from remuda.fleet.sweep import BATCH
 from remuda.grid.manager import Manager
 from remuda.grid.model import State
 from remuda.grid.orchestrator.role import Orchestrator
 from remuda.grid.sessions import Sessions, node_beat
 from remuda.grid.slots import Slots
-from remuda.grid.sweeps import ManagerSweep, OrchestratorSweep
+from remuda.grid.sweeps import OrchestratorSweep, grid_sweeps
 from remuda.keyspace import grid
 from remuda.keyspace.key import Key, StringName
 from remuda.store import Store
 from remuda.store.census import take_census
 from sweeping import (
     O1,
+    WEEK,
     NoNodes,
     alive,
     ended,
@@ -228,9 +229,9 @@ async def test_a_manager_that_only_paused_is_kept(store: Store) -> None:
     manager = Manager(store)
     await manager.start()
     await store.delete(grid.MANAGER_HEARTBEAT(manager.manager_id))
-    sweep = ManagerSweep(store, patience=60)
+    sweep = grid_sweeps(store, retention=WEEK, patience=60)["managers"]
 
-    assert (await sweep.sweep())["managers_purged"] == 0
+    assert (await sweep())["managers_purged"] == 0
 
     assert await store.smembers(grid.MANAGERS()) == [manager.manager_id]
     await manager.stop()

@@ -5,7 +5,7 @@ from remuda.grid.manager import Manager
 from remuda.grid.view import Browser, SlotState, SlotView, live_managers, orchestrators
 from remuda.keyspace import grid
 from remuda.store import Store
-from web_states import CHROME, FIREFOX, Rider, orchestrator, running
+from web_states import CHROME, FIREFOX, SessionWriter, orchestrator, running
 
 
 async def test_an_orchestrator_shows_what_it_can_start(store: Store) -> None:
@@ -30,11 +30,11 @@ async def test_browsers_stand_in_the_order_of_their_names(store: Store) -> None:
 
 
 async def test_each_slot_is_available_reclaimed_or_held_by_a_session(store: Store) -> None:
-    rider = Rider(store)
+    writer = SessionWriter(store)
     async with running(orchestrator(store, slots=12)):
-        ended = await rider.serve()
-        waiting, slot = await rider.claim()
-        await rider.end(ended)
+        ended = await writer.serve()
+        waiting, slot = await writer.claim()
+        await writer.end(ended)
 
         [shown] = await orchestrators(store)
 

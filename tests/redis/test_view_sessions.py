@@ -11,7 +11,7 @@ from remuda.grid.view.mask import HIDDEN
 from remuda.grid.view.sessions import MAX_CAPABILITIES
 from remuda.keyspace import grid
 from remuda.store import Store
-from web_states import Rider, orchestrator, running
+from web_states import SessionWriter, orchestrator, running
 
 UNKNOWN = "0c605c88-687e-40da-8068-1c1d2bafc6b7"
 SECRETS = {
@@ -22,14 +22,14 @@ SECRETS = {
 
 
 async def test_a_session_is_shown_in_each_state_of_its_life(store: Store) -> None:
-    rider = Rider(store)
+    writer = SessionWriter(store)
     async with running(orchestrator(store, slots=3)):
-        queued = await rider.queue(browserName="chrome")
-        claimed, slot = await rider.claim(browserName="chrome")
-        pending = await rider.schedule(browserName="chrome")
-        alive = await rider.serve(browserName="chrome")
+        queued = await writer.queue(browserName="chrome")
+        claimed, slot = await writer.claim(browserName="chrome")
+        pending = await writer.schedule(browserName="chrome")
+        alive = await writer.serve(browserName="chrome")
 
-        active = await SessionsView(store).active()
+        active = await SessionsView(store).active(limited_to=None)
 
         shown = {each.id: each for each in active.sessions}
         assert {each: view.state for each, view in shown.items()} == {
@@ -45,9 +45,11 @@ async def test_a_session_is_shown_in_each_state_of_its_life(store: Store) -> Non
 
 async def test_a_session_tells_what_it_asked_for_what_it_got_and_who_uses_it(store: Store) -> None:
     async with running(orchestrator(store)):
-        await Rider(store).serve(browserName="chrome", browserVersion="130", **{"se:name": "pay by card"})
+        await SessionWriter(store).serve(
+            browserName="chrome", browserVersion="130", **{"se:name": "pay by card"}
+        )
 
-        [shown] = (await SessionsView(store).active()).sessions
+        [shown] = (await SessionsView(store).active(limited_to=None)).sessions
 
         assert shown.requested == [Browser("chrome", "130", "")]
         assert shown.actual == Browser("chrome", "130.0.6723.91", "linux")
@@ -60,42 +62,42 @@ async def test_a_session_tells_what_it_asked_for_what_it_got_and_who_uses_it(sto
 
 
 async def test_a_session_shows_all_of_its_labels_but_no_secret(store: Store) -> None:
-    session = await Rider(store).queue(browserName="chrome")
+    session = await SessionWriter(store).queue(browserName="chrome")
     labels = {"name": "pay by card", "team": "riders", "apiKey": "hush"}
     await store.hset(grid.SESSION_METADATA(session), labels)
 
-    shown = await SessionsView(store).session(session)
+    shown = await SessionsView(store).session(session, limited_to=None)
 
     assert shown.labels == {"name": "pay by card", "team": "riders", "apiKey": "***"}
 
 
 async def test_the_name_in_the_metadata_goes_before_that_of_the_capabilities(store: Store) -> None:
-    session = await Rider(store).queue(**{"se:name": "asked"})
+    session = await SessionWriter(store).queue(**{"se:name": "asked"})
     await store.hset(grid.SESSION_METADATA(session), {"name": "given", "build": "nightly"})
 
-    [shown] = (await SessionsView(store).active()).sessions
+    [shown] = (await SessionsView(store).active(limited_to=None)).sessions
 
     assert (shown.name, shown.build) == ("given", "nightly")
 
 
 async def test_what_a_session_got_is_seen_although_its_request_was_seen_before(store: Store) -> None:
-    view, rider = SessionsView(store), Rider(store)
+    view, writer = SessionsView(store), SessionWriter(store)
     async with running(orchestrator(store)):
-        session = await rider.schedule(browserName="chrome")
-        before = (await view.active()).sessions[0].actual
+        session = await writer.schedule(browserName="chrome")
+        before = (await view.active(limited_to=None)).sessions[0].actual
         await store.hset(grid.SESSION_CAPABILITIES(session), {"actual": '{"browserName":"chrome"}'})
 
-        after = (await view.active()).sessions[0].actual
+        after = (await view.active(limited_to=None)).sessions[0].actual
 
         assert (before, after) == (None, Browser("chrome", "", ""))
 
 
 async def test_more_sessions_than_the_limit_are_counted_and_can_be_paged_through(store: Store) -> None:
-    view, rider = SessionsView(store), Rider(store)
-    sessions = [await rider.queue() for _ in range(5)]
+    view, writer = SessionsView(store), SessionWriter(store)
+    sessions = [await writer.queue() for _ in range(5)]
 
-    first = await view.active(limit=2)
-    rest = await view.active(start=2, limit=10)
+    first = await view.active(limited_to=None, limit=2)
+    rest = await view.active(limited_to=None, start=2, limit=10)
 
     assert first.counts["queued"] == 5
     assert (len(first.sessions), len(rest.sessions)) == (2, 3)
@@ -103,19 +105,19 @@ async def test_more_sessions_than_the_limit_are_counted_and_can_be_paged_through
 
 
 async def test_capabilities_as_big_as_an_extension_are_not_read_into_a_list(store: Store) -> None:
-    await Rider(store).queue(browserName="chrome", **{"x:extension": "A" * MAX_CAPABILITIES})
+    await SessionWriter(store).queue(browserName="chrome", **{"x:extension": "A" * MAX_CAPABILITIES})
 
-    [shown] = (await SessionsView(store).active()).sessions
+    [shown] = (await SessionsView(store).active(limited_to=None)).sessions
 
     assert shown.requested == []
 
 
 async def test_capabilities_that_another_writer_spoilt_break_no_list(store: Store) -> None:
-    session = await Rider(store).queue()
+    session = await SessionWriter(store).queue()
     await store.hset(grid.SESSION_CAPABILITIES(session), {"requested": "{no json", "actual": "[1]"})
     await store.hset(grid.SESSION_STATUS(session), {"queuedAt": "yesterday"})
 
-    [shown] = (await SessionsView(store).active()).sessions
+    [shown] = (await SessionsView(store).active(limited_to=None)).sessions
 
     assert (shown.requested, shown.actual, shown.age) == ([], None, 0.0)
 
@@ -123,20 +125,20 @@ async def test_capabilities_that_another_writer_spoilt_break_no_list(store: Stor
 async def test_members_of_the_set_that_are_no_sessions_are_left_out(store: Store) -> None:
     await store.sadd(grid.SESSIONS_ACTIVE(), new_id(), "../../etc", "a\r\nb")
 
-    assert (await SessionsView(store).active()).sessions == []
+    assert (await SessionsView(store).active(limited_to=None)).sessions == []
 
 
 async def test_terminated_sessions_come_in_pages_that_hold_each_of_them(store: Store) -> None:
-    view, rider = SessionsView(store), Rider(store)
+    view, writer = SessionsView(store), SessionWriter(store)
     ended = set()
     for _ in range(150):  # More than Redis keeps in one piece.
-        session = await rider.queue()
-        await rider.end(session, code="QTIMEOUT")
+        session = await writer.queue()
+        await writer.end(session, code="QTIMEOUT")
         ended.add(session)
 
-    pages = [await view.terminated(limit=20)]
+    pages = [await view.terminated(limited_to=None, limit=20)]
     while pages[-1].cursor is not None:
-        pages.append(await view.terminated(cursor=pages[-1].cursor, limit=20))
+        pages.append(await view.terminated(limited_to=None, cursor=pages[-1].cursor, limit=20))
 
     assert len(pages) > 1
     assert {each.id for page in pages for each in page.sessions} == ended
@@ -148,10 +150,10 @@ async def test_terminated_sessions_come_in_pages_that_hold_each_of_them(store: S
 
 async def test_a_list_never_shows_proxies_and_options_while_the_detail_masks_them(store: Store) -> None:
     view = SessionsView(store)
-    session = await Rider(store).queue(**SECRETS)
+    session = await SessionWriter(store).queue(**SECRETS)
 
-    listed = str(await view.active())
-    detail = await view.session(session)
+    listed = str(await view.active(limited_to=None))
+    detail = await view.session(session, limited_to=None)
 
     assert "proxy" not in listed
     assert "Options" not in listed
@@ -162,12 +164,12 @@ async def test_a_list_never_shows_proxies_and_options_while_the_detail_masks_the
 
 
 async def test_the_detail_tells_what_happened_in_order(store: Store) -> None:
-    rider = Rider(store)
+    writer = SessionWriter(store)
     async with running(orchestrator(store)):
-        session = await rider.serve(browserName="chrome")
-        await rider.end(session, code="DFAILURE", message="lost http://bob:hush@host/")
+        session = await writer.serve(browserName="chrome")
+        await writer.end(session, code="DFAILURE", message="lost http://bob:hush@host/")
 
-        log = (await SessionsView(store).session(session)).log
+        log = (await SessionsView(store).session(session, limited_to=None)).log
 
         codes = ["QUEUED", "NALLOC", "SCHED", "BOOT", "DSTART", "DALIVE", "LSINIT", "NALIVE", "DFAILURE"]
         assert [entry.code for entry in log] == codes
@@ -180,13 +182,13 @@ async def test_the_detail_tells_what_happened_in_order(store: Store) -> None:
 
 
 async def test_a_log_is_read_on_from_an_entry(store: Store) -> None:
-    view, rider = SessionsView(store), Rider(store)
-    session = await rider.queue()
-    await rider.end(session, code="QTIMEOUT")
-    first, second = await view.log(session)
+    view, writer = SessionsView(store), SessionWriter(store)
+    session = await writer.queue()
+    await writer.end(session, code="QTIMEOUT")
+    first, second = await view.log(session, limited_to=None)
 
-    assert await view.log(session, after=first.id) == [second]
-    assert await view.log(session, limit=1) == [first]
+    assert await view.log(session, limited_to=None, after=first.id) == [second]
+    assert await view.log(session, limited_to=None, limit=1) == [first]
 
 
 @pytest.mark.parametrize("session", ["", "*", "a:b", "x" * 999, UNKNOWN, UNKNOWN.upper(), UNKNOWN + "\n"])
@@ -194,6 +196,6 @@ async def test_a_session_that_is_none_is_lost(store: Store, session: str) -> Non
     view = SessionsView(store)
 
     with pytest.raises(SessionLost):
-        await view.session(session)
+        await view.session(session, limited_to=None)
     with pytest.raises(SessionLost):
-        await view.log(session)
+        await view.log(session, limited_to=None)

@@ -6,42 +6,94 @@ from msgspec import Struct
 from yarl import URL
 
 import servers
+from jobs import URL as URL_OF_SITE
+from jobs import new_pipeline, queue_job
 from remuda import __version__
+from remuda.accounts.tokens import Tokens
+from remuda.archive.jobs import HERD, Jobs
+from remuda.archive.model import JobState
+from remuda.archive.pipeline.delivery import ArchiveFile
+from remuda.archive.pipelines import Pipelines, identity_of
 from remuda.base.ids import SessionId
+from remuda.fleet.origin import Scope
 from remuda.fleet.role import Life, Role
+from remuda.fleet.route import Route
+from remuda.grid.http.settings import TimeoutsChange
 from remuda.grid.model import State
 from remuda.grid.sessions import Sessions, session_bell
-from remuda.keyspace import grid, storage
+from remuda.keyspace import archive, grid, storage
 from remuda.keyspace.fleet import SECRET
 from remuda.store import Store
-from remuda.web.api import Api
-from remuda.web.route import Route
-from remuda.web.table import ROUTES
 from waiting import eventually
-from web_states import Rider, get, herd_client, orchestrator, running, serving, visiting
+from web_states import (
+    SessionWriter,
+    all_routes,
+    get,
+    herd_client,
+    new_api,
+    orchestrator,
+    running,
+    serving,
+    visiting,
+)
 
 UNKNOWN = "0c605c88-687e-40da-8068-1c1d2bafc6b7"
-STRUCTURED = [route for route in ROUTES if not isinstance(route.answer, str) and route.path != "/readyz"]
+STRUCTURED = [
+    route
+    for route in all_routes()
+    # The one waits for a herd, the other for an event.
+    if not isinstance(route.answer, str) and route.path not in ("/readyz", "/api/metering/events")
+]
 HOSTILE = ["*", "..%2f..%2fetc", "a%0d%0ab", "%00", "session:x", "x" * 5000, UNKNOWN.upper(), UNKNOWN + "%0a"]
 
 
 async def prepare(store: Store) -> SessionId:
     """A herd with sessions in every state; one that is alive."""
-    rider = Rider(store)
-    await rider.end(await rider.serve(browserName="chrome"), code="STIMEOUT")
-    await rider.queue(browserName="firefox", **{"se:name": "waits"})
-    await rider.schedule(browserName="chrome")
-    session = await rider.serve(browserName="chrome")
+    writer = SessionWriter(store)
+    await writer.end(await writer.serve(browserName="chrome"), code="STIMEOUT")
+    await writer.queue(browserName="firefox", **{"se:name": "waits"})
+    await writer.schedule(browserName="chrome")
+    session = await writer.serve(browserName="chrome")
     await store.set(grid.SESSION_STORAGE(session), UNKNOWN)
     return session
+
+
+async def prepare_archive(store: Store, *, file: str) -> dict[str, str]:
+    """A job that waits, or one that has left a file, and a pipeline; as they are named in paths."""
+    pipeline = new_pipeline()
+    await Pipelines(store).enlist(pipeline)
+    await Pipelines(store).beat(pipeline, identity_of(pipeline, nickname="ovh"))
+    job = await queue_job(store, URL_OF_SITE)
+    if file:
+        await Jobs(store).finish(job.run, JobState.ABORTED, asker=HERD)
+        files = msgspec.json.encode([ArchiveFile(file, "warc", 1, "")]).decode()
+        await store.hset(archive.RUN(job.run), {"files": files, "storage": UNKNOWN})
+    return {"ident": job.ident, "pipeline": pipeline.partition(":")[2]}
 
 
 @pytest.mark.parametrize("route", STRUCTURED, ids=lambda route: f"{route.method} {route.path}")
 async def test_an_answer_is_exactly_what_its_route_declares(store: Store, route: Route) -> None:
     async with running(orchestrator(store, slots=4)), visiting(store) as client:
         session = await prepare(store)
-        names = {"session": session, "name": f"{session}.mp4", "orchestrator": "ranch", "node": "ranch"}
-        async with client.request(route.method, route.path.format_map(names)) as response:
+        token, _ = await Tokens(store).create(f"{session}.mp4", account="web", scopes={Scope.USE})
+        file = f"{session}.mp4"
+        names = {"session": session, "name": file, "orchestrator": "ranch", "node": "ranch"}
+        archived = await prepare_archive(store, file=file if "artifacts" in route.path else "")
+        names |= {"account": "web", **archived}
+        body_of_all: dict[str, object] = {
+            "name": "new",
+            "account": "web",
+            "token": token,
+            "sessions": 3,
+            "url": f"{URL_OF_SITE}new",
+            "quotas": {"grid.browserSeconds": {"hard": 5, "period": "day"}},
+        }
+        given = body_of_all if route.body else None
+        if route.body is TimeoutsChange:  # Takes nothing that is no setting.
+            given = {"queue": 5}
+        path = route.path.format_map(names)
+        query = {"service": "grid"} if path == "/api/usage/resources" else None
+        async with client.request(route.method, path, params=query, json=given) as response:
             body = await response.read()
 
         assert response.status == 200
@@ -96,10 +148,10 @@ async def test_roles_that_run_are_listed(store: Store) -> None:
 
 
 async def test_sessions_are_listed_by_state_and_page(store: Store) -> None:
-    rider = Rider(store)
-    active = [await rider.queue() for _ in range(3)]
-    ended = await rider.queue()
-    await rider.end(ended, code="QTIMEOUT")
+    writer = SessionWriter(store)
+    active = [await writer.queue() for _ in range(3)]
+    ended = await writer.queue()
+    await writer.end(ended, code="QTIMEOUT")
     async with visiting(store) as client:
         _, first = await get(client, "/api/sessions?limit=2")
         _, second = await get(client, f"/api/sessions?limit=2&cursor={first['cursor']}")
@@ -125,7 +177,7 @@ async def test_a_query_that_cannot_be_used_is_refused(store: Store, query: str) 
 
 
 async def test_a_log_is_read_on_from_an_entry(store: Store) -> None:
-    session = await Rider(store).queue()
+    session = await SessionWriter(store).queue()
     await Sessions(store).log(session, "PENDING")
     async with visiting(store) as client:
         _, whole = await get(client, f"/api/sessions/{session}/log")
@@ -140,7 +192,7 @@ async def test_a_log_is_read_on_from_an_entry(store: Store) -> None:
 
 async def test_ending_a_session_moves_it_logs_it_and_rings_its_node(store: Store) -> None:
     async with running(orchestrator(store)), visiting(store) as client:
-        session = await Rider(store).serve()
+        session = await SessionWriter(store).serve()
         with store.subscribe(session_bell(session)) as rings:
             ended = await get(client, f"/api/sessions/{session}", method="DELETE")
             again = await get(client, f"/api/sessions/{session}", method="DELETE")
@@ -154,7 +206,7 @@ async def test_ending_a_session_moves_it_logs_it_and_rings_its_node(store: Store
 
 
 async def test_ending_a_session_that_waits_tells_that_its_client_gave_up(store: Store) -> None:
-    session = await Rider(store).queue()
+    session = await SessionWriter(store).queue()
     async with visiting(store) as client:
         await get(client, f"/api/sessions/{session}", method="DELETE")
 
@@ -166,7 +218,7 @@ async def test_ending_a_session_that_waits_tells_that_its_client_gave_up(store: 
 @pytest.mark.parametrize("method", ["GET", "DELETE"])
 @pytest.mark.parametrize("session", [UNKNOWN, *HOSTILE], ids=range(len(HOSTILE) + 1))
 async def test_a_session_that_is_none_is_not_found(store: Store, method: str, session: str) -> None:
-    async with serving(Api(store)) as url, herd_client(store, url) as client:
+    async with serving(new_api(store)) as url, herd_client(store, url) as client:
         as_it_is = URL(f"/api/sessions/{session}", encoded=True)
         async with client.request(method, as_it_is) as response:
             answer = await response.json()
@@ -216,4 +268,4 @@ async def test_a_bug_is_answered_without_its_inner_life(
 
         status, answer = await get(client, "/api/orchestrators")
 
-        assert (status, answer) == (500, {"error": {"code": "broken", "message": "Remuda has a bug here."}})
+        assert (status, answer) == (500, {"error": {"code": "broken", "message": "This is a bug in Remuda."}})

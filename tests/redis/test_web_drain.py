@@ -2,18 +2,21 @@
 
 import pytest
 
+from remuda.base.config import Config
+from remuda.cli.rooms import ROOMS
+from remuda.fleet.room import Surroundings
 from remuda.grid.model import State
 from remuda.grid.registry import live_offers
-from remuda.ops.exporter import Exporter
+from remuda.ops.exporter import expose
 from remuda.store import Store
-from web_states import Rider, get, orchestrator, running, visiting
+from web_states import SessionWriter, get, orchestrator, running, visiting
 
 GRIDS_ANSWER = {"value": True, "message": "Node status was successfully set to draining."}
 
 
 async def test_an_orchestrator_is_taken_out_of_service_and_put_back(store: Store) -> None:
     async with running(orchestrator(store)), visiting(store) as client:
-        await Rider(store).serve()
+        await SessionWriter(store).serve()
         path = "/api/orchestrators/ranch/drain"
 
         out = await get(client, path, method="POST")
@@ -60,7 +63,7 @@ async def test_slots_of_one_that_drains_are_free_for_nobody(store: Store) -> Non
     async with running(orchestrator(store, slots=3)), visiting(store) as client:
         await get(client, "/se/grid/node/drain", method="POST")
 
-        text = await Exporter(store, roles=()).expose()
+        text = await expose(Surroundings(store, Config(), ROOMS))
 
         assert "webgrid_slots_available 0\n" in text
         assert 'remuda_orchestrators{state="draining"} 1\n' in text
@@ -69,13 +72,13 @@ async def test_slots_of_one_that_drains_are_free_for_nobody(store: Store) -> Non
 
 async def test_a_session_is_asked_for_and_ended_where_selenium_grid_does(store: Store) -> None:
     async with running(orchestrator(store)), visiting(store) as client:
-        session = await Rider(store).serve()
+        session = await SessionWriter(store).serve()
         owner = f"/se/grid/node/owner/{session}"
         assert await get(client, owner) == (200, {"value": True})
 
         ended = await get(client, f"/se/grid/node/session/{session}", method="DELETE")
 
         assert ended == (200, {"value": None})
-        assert await Rider(store).sessions.state(session) is State.TERMINATED
+        assert await SessionWriter(store).sessions.state(session) is State.TERMINATED
         assert await get(client, owner) == (200, {"value": False})
         assert await get(client, "/se/grid/node/owner/nobody") == (200, {"value": False})

@@ -24,7 +24,7 @@ async def test_it_lives_but_is_not_ready_without_a_manager(store: Store) -> None
         ready, answer = await get(client, "/readyz")
 
         assert (alive, ready) == (200, 503)
-        assert answer["error"]["message"] == "No manager runs, so nobody can create a session."
+        assert answer["error"]["message"] == "No manager is running, so no session can be created."
 
 
 async def test_it_is_not_ready_without_an_orchestrator(store: Store) -> None:
@@ -32,7 +32,7 @@ async def test_it_is_not_ready_without_an_orchestrator(store: Store) -> None:
         status, answer = await get(client, "/readyz")
 
         assert status == 503
-        assert answer["error"]["message"] == "No orchestrator runs, so no node can be started."
+        assert answer["error"]["message"] == "No orchestrator is running, so no node can be started."
 
 
 async def test_it_is_not_ready_when_the_only_orchestrator_is_dead(store: Store) -> None:
@@ -68,7 +68,7 @@ async def test_it_is_not_ready_while_every_orchestrator_is_hindered(store: Store
         NoBrowsers(),
         orchestrator_id=OrchestratorId("ranch"),
         slots=1,
-        find_obstacle=lambda: "no room on the disk",
+        find_obstacle=lambda: "low disk space",
     )
     async with running(Manager(store), full), visiting(store) as client:
         assert await get(client, "/readyz") == (
@@ -76,7 +76,7 @@ async def test_it_is_not_ready_while_every_orchestrator_is_hindered(store: Store
             {
                 "error": {
                     "code": "unavailable",
-                    "message": "No session can be created: no room on the disk.",
+                    "message": "No session can be created: low disk space.",
                 }
             },
         )

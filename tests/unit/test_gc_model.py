@@ -7,9 +7,10 @@ import pytest
 from remuda.base import clock
 from remuda.base.errors import Broken
 from remuda.base.ids import SlotId
+from remuda.fleet.sweep import Patience
 from remuda.grid.model import State
-from remuda.grid.sweeps.model import PATIENCE, Patience, Vitals, code_of_silence, is_old, is_silent
-from remuda.grid.sweeps.strays import owners
+from remuda.grid.sweeps import owners
+from remuda.grid.sweeps.model import PATIENCE, Vitals, code_of_silence, is_old, is_silent
 from remuda.keyspace import grid
 from remuda.keyspace.catalog import CATALOG
 from remuda.keyspace.key import Key

@@ -2,16 +2,15 @@
 
 import subprocess
 import sys
-from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 from graphql import build_schema, get_introspection_query
 
 from remuda.base.errors import Broken
-from remuda.web.graphql_engine import MAX_FIELDS, Answer, Question, run
-from remuda.web.graphql_look import Look
-from remuda.web.graphql_schema import SELENIUM_SDL, WEBGRID_SDL
+from remuda.grid.http.graphql import GraphqlRequest
+from remuda.grid.http.graphql_engine import MAX_FIELDS, SELENIUM_SDL, WEBGRID_SDL, GraphqlAnswer, run
+from remuda.grid.http.graphql_resolvers import Look
 
 NOBODY = cast(Look, object())
 """A herd that must not be asked."""
@@ -20,7 +19,7 @@ NOBODY = cast(Look, object())
 class Ruin:
     """A look at a herd in which something is wrong that nobody has thought of."""
 
-    herd = SimpleNamespace(store=None)
+    store = None
 
     async def orchestrators(self) -> None:
         raise RuntimeError("the key to the barn is under the mat")
@@ -29,11 +28,11 @@ class Ruin:
 RUIN = cast(Look, Ruin())
 
 
-async def ask(query: str, look: Look = NOBODY, **variables: Any) -> Answer:
-    return await run(Question(query, variables, None), look)
+async def ask(query: str, look: Look = NOBODY, **variables: Any) -> GraphqlAnswer:
+    return await run(GraphqlRequest(query, variables, None), look)
 
 
-def messages(answer: Answer) -> str:
+def messages(answer: GraphqlAnswer) -> str:
     return "\n".join(error["message"] for error in answer.body["errors"])
 
 
@@ -54,7 +53,7 @@ def test_the_schemas_differ_in_one_field() -> None:
 
 
 def test_the_engine_is_not_imported_with_the_api() -> None:
-    program = "import sys, remuda.web.api; sys.exit('graphql' in sys.modules)"
+    program = "import sys, remuda.web.api, remuda.grid.http; sys.exit('graphql' in sys.modules)"
 
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
 

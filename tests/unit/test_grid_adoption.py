@@ -9,7 +9,7 @@ import pytest
 
 from remuda.base.ids import SessionId
 from remuda.base.processes import start_of
-from remuda.grid.orchestrator.births import NodeProcess
+from remuda.grid.orchestrator.nodes import NodeProcess
 
 SESSION = SessionId("0" * 8 + "-0000-0000-0000-" + "0" * 12)
 

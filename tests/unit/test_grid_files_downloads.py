@@ -4,20 +4,23 @@ import base64
 import io
 import os
 import zipfile
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Mapping
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import aiohttp
+import psutil
 import pytest
 from yarl import URL
 
+from relaying import Kit, relaying
 from remuda.base.errors import InvalidArgument
-from remuda.fleet.relay import Forward
+from remuda.fleet.relay import CLIENT_LEFT, Plan, Request
 from remuda.grid.node.downloads import MAX_ZIPPED, Downloads, FileMissing, FileTooLarge
 from remuda.grid.node.files import Files, with_downloads
-from remuda.grid.node.outlet import Outlet
+from waiting import eventually
 
 MODIFIED = 1_700_000_000
 
@@ -109,7 +112,7 @@ def test_what_is_too_large_for_json_is_refused_with_the_way_to_get_it(downloads:
     with (downloads.directory / "huge").open("wb") as file:
         file.truncate(MAX_ZIPPED + 1)
 
-    with pytest.raises(FileTooLarge, match="only come by GET"):
+    with pytest.raises(FileTooLarge, match="use GET"):
         downloads.zipped(b'{"name": "huge"}')
 
 
@@ -127,55 +130,73 @@ def test_deleting_leaves_what_is_still_coming(downloads: Downloads) -> None:
 
 
 @pytest.fixture
-async def outlet(downloads: Downloads) -> AsyncIterator[Outlet]:
-    outlet = Outlet(downloads)
-    yield outlet
-    outlet.close()
+def files(downloads: Downloads) -> Files:
+    return Files(downloads.directory.parent, downloads=True)
 
 
-async def fetch(
-    way: Forward, target: str | None = None, **headers: str
-) -> tuple[int, Mapping[str, str], bytes]:
-    url = URL(f"http://{way.address}{target or way.target}", encoded=True)
+@pytest.fixture
+async def kit(files: Files) -> AsyncIterator[Kit]:
+    """A relay that serves the files as a node does."""
+
+    def route(request: Request) -> Awaitable[Plan]:
+        return files.fetch(request, request.target.removeprefix("/"))
+
+    async with relaying(lambda _: route) as kit:
+        yield kit
+
+
+async def fetch(kit: Kit, target: str, **headers: str) -> tuple[int, Mapping[str, str], bytes]:
+    url = URL(f"http://127.0.0.1:{kit.port}{target}", encoded=True)
     async with aiohttp.ClientSession() as http, http.get(url, headers=headers) as response:
         return response.status, response.headers, await response.read()
 
 
-async def test_a_file_of_any_size_flows_out_as_it_is(downloads: Downloads, outlet: Outlet) -> None:
+async def test_a_file_of_any_size_flows_out_as_it_is(downloads: Downloads, kit: Kit) -> None:
     content = os.urandom(3 << 20)
     put(downloads, "50% é?.bin", content)
 
-    status, headers, body = await fetch(await outlet.way_to("50% é?.bin"))
+    status, headers, body = await fetch(kit, "/" + quote("50% é?.bin"))
 
     assert (status, body) == (200, content)
     assert headers["Content-Type"] == "application/octet-stream"
+    assert headers["Content-Disposition"] == "attachment"
     assert parsedate_to_datetime(headers["Last-Modified"]).timestamp() == MODIFIED
 
 
-async def test_a_part_of_a_file_flows_out_by_itself(downloads: Downloads, outlet: Outlet) -> None:
+async def test_a_part_of_a_file_flows_out_by_itself(downloads: Downloads, kit: Kit) -> None:
     put(downloads, "a", b"0123456789")
-    way = await outlet.way_to("a")
 
-    status, headers, body = await fetch(way, Range="bytes=2-4")
+    status, headers, body = await fetch(kit, "/a", Range="bytes=2-4")
     assert (status, body, headers["Content-Range"]) == (206, b"234", "bytes 2-4/10")
+    tag = headers["ETag"]
 
-    status, headers, body = await fetch(way, Range="bytes=10-")
+    status, headers, body = await fetch(kit, "/a", Range="bytes=10-")
     assert (status, body, headers["Content-Range"]) == (416, b"", "bytes */10")
 
-
-async def test_there_is_no_way_to_a_missing_file(outlet: Outlet) -> None:
-    with pytest.raises(FileMissing):
-        await outlet.way_to("none")
+    status, headers, body = await fetch(kit, "/a", **{"If-None-Match": tag})
+    assert (status, body, headers["ETag"]) == (304, b"", tag)
 
 
-async def test_without_the_secret_nothing_flows(downloads: Downloads, outlet: Outlet) -> None:
+async def test_a_file_is_closed_whatever_becomes_of_its_client(downloads: Downloads, kit: Kit) -> None:
+    put(downloads, "a", b"x" * (32 << 20))
+    path = str(downloads.directory / "a")
+    client = await kit.send(b"GET /a HTTP/1.1\r\nHost: a\r\n\r\n")
+    await client.receive(b"\r\n\r\n")
+    assert any(each.path == path for each in psutil.Process().open_files())
+
+    client.leave()
+
+    await eventually(lambda: not any(each.path == path for each in psutil.Process().open_files()))
+    assert [status for _, status, _, _ in kit.witness.finished] == [CLIENT_LEFT]
+
+
+@pytest.mark.parametrize("target", ["/none", "/%2E%2E%2Fsecret", "/", "/a/b"])
+async def test_nothing_but_a_download_flows_out(downloads: Downloads, kit: Kit, target: str) -> None:
     put(downloads, "a")
-    way = await outlet.way_to("a")
-    assert way.target is not None
-    begin = way.target.removesuffix("/a")
 
-    for target in ("/a", "/x/a", "/", begin, f"{begin}/%2E%2E%2Fsecret", f"{begin}/b"):
-        assert (await fetch(way, target))[0] == 404
+    status, _, body = await fetch(kit, target)
+
+    assert (status, body) == (FileMissing.status, b"FileMissing")
 
 
 # What the browser is asked for

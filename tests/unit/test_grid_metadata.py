@@ -33,7 +33,7 @@ from remuda.grid.options import (
             {"remuda:options": {"name": "n", "build": "b", "metadata": {"team": "qa"}}},
             {"name": "n", "build": "b", "team": "qa"},
         ),
-        ({"remuda:options": {"name": None, "metadata": None, "unheard": "of"}}, {}),
+        ({"remuda:options": {"name": None, "metadata": None}}, {}),
         ({"webgrid:options": {"metadata": {"name": "n", "build": "b"}}}, {"name": "n", "build": "b"}),
         (
             {"selenoid:options": {"name": "n", "labels": {"com.example/team": "qa"}}},
@@ -107,6 +107,13 @@ def test_a_session_has_so_many_labels_and_no_more() -> None:
 def test_options_that_are_no_object_are_refused(capability: str) -> None:
     with pytest.raises(InvalidArgument, match=f"'{capability}' must be an object, not a string"):
         read_options({capability: "name"})
+
+
+def test_an_option_of_remudas_own_that_it_does_not_know_is_named() -> None:
+    with pytest.raises(InvalidArgument, match=r"remuda:options has 'idletimeout', .* build, .*idleTimeout"):
+        read_options({"remuda:options": {"name": "x", "idletimeout": 5}})
+    # Those of other grids have words for what is done another way here.
+    read_options({"selenoid:options": {"enableVNC": True}, "moon:options": {"mobileDevice": {}}})
 
 
 # Cookies that are labels

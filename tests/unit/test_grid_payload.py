@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from selenium import webdriver
 
-from remuda.base.config import Config
+from configs import make_config
 from remuda.base.errors import InvalidArgument
 from remuda.fleet.browsers import QUIET_ARGS
 from remuda.grid.browsers import FAMILIES, Browser, Family
@@ -65,9 +65,32 @@ def test_a_client_without_wishes_gets_the_herds_browser() -> None:
         "browserName": "chrome",
         "goog:chromeOptions": {
             "binary": "/opt/browser",
-            "args": [*QUIET_ARGS, "--headless=new", "--no-sandbox"],
+            "args": [*CHROME.args, "--headless=new", "--no-sandbox"],
         },
     }
+
+
+def test_a_browser_with_a_launcher_is_started_by_it_and_listens_to_its_driver_at_a_pipe() -> None:
+    launcher = Path("/opt/openers/launch-chromium")
+
+    body = driver_request({}, browser=browser(CHROME), args=(), headless=True, launcher=launcher)
+
+    options = body["capabilities"]["alwaysMatch"]["goog:chromeOptions"]
+    assert options["binary"] == str(launcher)
+    assert "--remote-debugging-pipe" in options["args"]
+    assert "--remote-debugging-pipe" not in args_of({})
+
+
+def test_a_chromium_makes_no_process_that_nothing_needs() -> None:
+    assert {*QUIET_ARGS, "--disable-breakpad", "--enable-features=NetworkServiceInProcess2"} <= set(
+        args_of({})
+    )
+
+
+def test_features_that_a_client_enables_replace_the_herds() -> None:
+    args = args_of(with_args("--enable-features=NetworkService"))
+
+    assert [arg for arg in args if "enable-features" in arg] == ["--enable-features=NetworkService"]
 
 
 def test_what_the_grid_has_matched_already_is_not_asked_again() -> None:
@@ -139,7 +162,7 @@ def test_the_browser_is_named_in_the_words_of_its_family(family: Family) -> None
 @pytest.mark.parametrize(
     ("family", "args"),
     [
-        (CHROME, [*QUIET_ARGS, "--headless=new"]),
+        (CHROME, [*CHROME.args, "--headless=new"]),
         (HEADLESS_SHELL, [*QUIET_ARGS]),
         (FIREFOX, ["-headless"]),
         (WEBKIT, ["--automation"]),
@@ -150,7 +173,7 @@ def test_each_family_has_its_own_way_to_do_without_a_window(family: Family, args
 
 
 def test_arguments_for_chromium_are_for_no_other_family() -> None:
-    config = Config(chromium_args="--mute-audio --lang=de")
+    config = make_config(chromium_args="--mute-audio --lang=de")
 
     assert herd_args(config, browser(CHROME), has_sandbox=True) == ["--mute-audio", "--lang=de"]
     assert herd_args(config, browser(HEADLESS_SHELL), has_sandbox=False)[-1] == "--no-sandbox"

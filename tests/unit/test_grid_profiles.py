@@ -147,6 +147,7 @@ def test_an_extension_that_stays_inside_the_browser_passes() -> None:
         '{"permissions": ["nativeMessaging"]}',
         '{"optional_permissions": ["nativeMessaging"]}',
         '// A comment\n{"permissions": ["native\\u004dessaging"]}',
+        '{"permissions": ["\\x6eativeMessaging"]}',
         '{"permissions": ["nativeMessaging"]'.encode("utf-16").decode("latin-1"),
         "x" * (1 << 20) + '{"permissions": ["nativeMessaging"]}',
     ],

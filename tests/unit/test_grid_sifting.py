@@ -1,5 +1,6 @@
 """What of a client's capabilities reaches a driver, and which browser its `binary` means."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from common_wishes import SELENIUMBASE
 from remuda.base.errors import InvalidArgument
 from remuda.fleet.permits import Allowance
 from remuda.grid.capabilities import Capabilities, Offer, first_match
-from remuda.grid.sifting import sift, with_named_browsers
+from remuda.grid.sifting import check_all, sift, with_named_browsers
 
 
 def refusal(wanted: Capabilities, allow: str = "") -> str:
@@ -138,7 +139,7 @@ def test_the_operator_can_allow_driver_options_and_capabilities() -> None:
 
     assert sift(wanted, Allowance.of("somethingNew,goog:new")).wanted == wanted
     assert sift(wanted, Allowance.of("*")).wanted == wanted
-    assert "belongs to this machine" in refusal(chrome(debuggerAddress="localhost:1"), "*")
+    assert "is controlled by this machine" in refusal(chrome(debuggerAddress="localhost:1"), "*")
 
 
 # Which browser a binary means
@@ -189,3 +190,28 @@ def test_sets_keep_their_order() -> None:
     names = [each["browserName"] for each in with_named_browsers(sets)]
 
     assert names == ["firefox", "chrome-headless-shell", "chrome"]
+
+
+def test_what_all_sets_share_is_looked_at_once() -> None:
+    looks = 0
+
+    class Args(list[str]):
+        def __iter__(self) -> Iterator[str]:
+            nonlocal looks
+            looks += 1
+            return super().__iter__()
+
+    always = chrome(args=Args(["--headless"]))
+    sift(always)
+    looks_of_one, looks = looks, 0
+
+    check_all([{**always, "pageLoadStrategy": "none"} for _ in range(100)], Allowance())
+
+    assert looks == looks_of_one
+
+
+def test_what_only_the_last_set_has_is_looked_at() -> None:
+    always = chrome(args=["--headless"])
+
+    with pytest.raises(InvalidArgument, match="load-extension"):
+        check_all([always, {**always, **chrome(args=["--load-extension=/x"])}], Allowance())

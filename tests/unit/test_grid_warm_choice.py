@@ -3,6 +3,7 @@
 import asyncio
 import os
 import socket
+import ssl
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -15,8 +16,8 @@ from remuda.grid.browsers import Browser
 from remuda.grid.browsers.families import CHROME, FIREFOX, HEADLESS_SHELL, Family
 from remuda.grid.node.assignment import LONGEST, Assignment
 from remuda.grid.node.main import OPEN, WARM
-from remuda.grid.orchestrator.births import OwnNode
-from remuda.grid.orchestrator.local import choose, next_to_warm, pick
+from remuda.grid.orchestrator.local import choose, is_kin, next_to_warm, outdated, pick
+from remuda.grid.orchestrator.nodes import OwnNode
 from waiting import eventually
 
 SESSION = SessionId("3fa85f64-5717-4562-b3fc-2c963f66afa6")
@@ -35,13 +36,11 @@ def stack() -> Iterator[ExitStack]:
         yield stack
 
 
-def node(
-    stack: ExitStack, of: Browser = ALL[0], *, with_browser: bool = False, is_warm: bool = True
-) -> OwnNode:
+def node(stack: ExitStack, *of: Browser, with_browser: bool = False, is_warm: bool = True) -> OwnNode:
     ours, theirs = socket.socketpair()
     stack.enter_context(ours)
     stack.enter_context(theirs)
-    made = OwnNode(of, 0, -1, ours, with_browser=with_browser)
+    made = OwnNode(of or ALL[:1], 0, -1, ours, with_browser=with_browser)
     if is_warm:
         made.warm.set()
     return made
@@ -121,6 +120,23 @@ def test_a_warm_node_is_of_one_browser_only(stack: ExitStack) -> None:
     assert pick(warm, ALL[2], plain=False) is None
 
 
+def test_a_warm_driver_serves_every_browser_that_it_can_start(stack: ExitStack) -> None:
+    driver, early = node(stack, *ALL[:2]), node(stack, *ALL[:2], with_browser=True)
+
+    assert pick([early, driver], ALL[1], plain=True) is driver
+    assert pick([early], ALL[1], plain=True) is None
+    assert pick([driver], ALL[2], plain=True) is None
+
+
+def test_browsers_are_kin_whose_driver_is_started_the_same_way() -> None:
+    chrome, shell, firefox = ALL
+    other = Browser("chrome", "140", Path("/opt/old"), Path("/opt/old-driver"), "140", CHROME.names)
+
+    assert is_kin(chrome, shell)
+    assert not is_kin(chrome, firefox)
+    assert not is_kin(chrome, other)
+
+
 def test_a_driver_is_warmed_first_and_then_as_many_browsers_as_were_asked_for(stack: ExitStack) -> None:
     warm: list[OwnNode] = []
     order = []
@@ -140,13 +156,13 @@ def test_by_default_no_browser_is_warmed(stack: ExitStack) -> None:
 async def test_a_node_says_when_it_is_warm_and_when_its_session_is_open() -> None:
     ours, theirs = socket.socketpair()
     end_of_life, alive = os.pipe()
-    listener = OwnNode(ALL[0], 0, end_of_life, ours, with_browser=False)
+    listener = OwnNode(ALL[:1], 0, end_of_life, ours, with_browser=False)
     watching = asyncio.create_task(listener.watch())
 
     theirs.send(WARM)
     await eventually(listener.warm.is_set)
-    listener.assign(Assignment(SESSION, 1))
-    assert Assignment.decode(theirs.recv(LONGEST)) == Assignment(SESSION, 1)
+    listener.assign(Assignment(SESSION, 1, 2))
+    assert Assignment.decode(theirs.recv(LONGEST)) == Assignment(SESSION, 1, 2)
     assert listener.is_starting
     theirs.send(OPEN)
     await eventually(listener.opened.is_set)
@@ -163,7 +179,7 @@ async def test_whoever_waits_for_a_node_hears_of_its_death(stack: ExitStack) -> 
     ours, theirs = socket.socketpair()
     stack.enter_context(theirs)
     end_of_life, alive = os.pipe()
-    dying = OwnNode(ALL[0], 0, end_of_life, ours, with_browser=True)
+    dying = OwnNode(ALL[:1], 0, end_of_life, ours, with_browser=True)
     watching = asyncio.create_task(dying.watch())
 
     os.close(alive)
@@ -177,9 +193,18 @@ def test_a_node_that_has_just_died_takes_no_session(stack: ExitStack) -> None:
     ours, theirs = socket.socketpair()
     stack.enter_context(ours)
     theirs.close()
-    dead = OwnNode(ALL[0], 0, -1, ours, with_browser=False)
+    dead = OwnNode(ALL[:1], 0, -1, ours, with_browser=False)
 
     with pytest.raises(DriverUnavailable):
         dead.assign(Assignment(SESSION, 0))
 
     assert dead.session is None
+
+
+def test_a_warm_node_is_outdated_when_its_certificate_was_replaced(stack: ExitStack) -> None:
+    before, now = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    old, new, plain = node(stack), node(stack), node(stack)
+    old.tls, new.tls = before, now
+
+    assert outdated([old, new], now) == [old]
+    assert outdated([plain], None) == []

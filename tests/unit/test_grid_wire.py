@@ -6,7 +6,7 @@ import pytest
 
 from remuda.base.errors import InvalidArgument, SessionLost, StoreUnavailable
 from remuda.fleet.relay import Answer
-from remuda.grid.wire import answer_error, answer_value, read_json
+from remuda.grid.wire import answer_error, answer_value, is_webdriver, read_json
 
 
 def test_a_value_is_wrapped_as_clients_expect() -> None:
@@ -39,9 +39,22 @@ def test_an_error_has_its_status_its_code_and_its_message(
     "body", [b"", b"{", b"browserName=chrome", b"\xff\xfe", b'{"a": 1} x', b"[" * 100_000]
 )
 def test_a_body_that_is_no_json_is_the_clients_mistake(body: bytes) -> None:
-    with pytest.raises(InvalidArgument, match="The body is no JSON"):
+    with pytest.raises(InvalidArgument, match="The body is not valid JSON"):
         read_json(body)
 
 
 def test_a_body_that_is_json_is_read() -> None:
     assert read_json('{"name": "Bärbel"}'.encode()) == {"name": "Bärbel"}
+
+
+@pytest.mark.parametrize(
+    "target",
+    ["/session", "/session/x/url", "/wd/hub/status", "/wd/hub/api/x", "/status", "/status?a=b", "/se/grid/x"],
+)
+def test_webdriver_paths_are_known(target: str) -> None:
+    assert is_webdriver(target)
+
+
+@pytest.mark.parametrize("target", ["/", "/sessions", "/api/session", "/wd/hubs", "/statuses", "/status/x"])
+def test_other_paths_are_not_taken_for_webdrivers(target: str) -> None:
+    assert not is_webdriver(target)

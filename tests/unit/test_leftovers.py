@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from remuda.fleet import leftovers
-from remuda.fleet.leftovers import clear_orphans, holder_name
+from remuda.fleet.leftovers import clear_orphans, find_long_path, holder_name
 
 MARK = "REMUDA_TEST_HOLDER"
 # The end of any name that is given here.
@@ -49,8 +49,13 @@ def zombie_pid() -> Iterator[int]:
 
 def sleeper(mark: str) -> subprocess.Popen[bytes]:
     """A process that carries a node's name, and waits."""
-    command = [sys.executable, "-c", "input(1)"]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={MARK: mark})
+    return waiting([], {MARK: mark})
+
+
+def waiting(args: list[str], environ: dict[str, str]) -> subprocess.Popen[bytes]:
+    """A process with this command line and environment, and nothing else in it."""
+    command = [sys.executable, "-c", "input(1)", *args]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environ)
     assert process.stdout is not None
     process.stdout.read(1)  # By now it can be seen whose it is.
     return process
@@ -121,3 +126,26 @@ def test_the_processes_of_a_node_that_is_no_more_are_killed_and_no_others(dead_p
         orphan.wait(10)  # By itself it would never end.
         assert kept.poll() is None
         kept.kill()
+
+
+@pytest.mark.usefixtures("temporary")
+@pytest.mark.parametrize("rest", [{}, {"ialogs --ozone-platform": "headless --use-angle=swiftshader data:,"}])
+def test_a_browser_that_has_overwritten_its_environment_is_known_by_its_files(
+    dead_pid: int, rest: dict[str, str]
+) -> None:
+    files = [f"--user-data-dir=/tmp/remuda-{dead_pid}-5c2e-{TAIL}/profile"]
+    # The second only looks at them, like the pager of an operator.
+    with waiting(files, rest) as browser, waiting(files, {"PAGER": "less"}) as reader:
+        clear_orphans()
+
+        browser.wait(10)  # By itself it would never end.
+        assert reader.poll() is None
+        reader.kill()
+
+
+def test_a_directory_is_too_long_if_a_socket_of_chromium_does_not_fit_below_it() -> None:
+    socket = len("/.org.chromium.Chromium.123456/SingletonSocket")
+    most = 107 - socket - len("/remuda-4194304-01234567-01234567")
+
+    assert find_long_path(Path("/" + "x" * (most - 1))) is None
+    assert f"longer than {most} bytes" in (find_long_path(Path("/" + "x" * most)) or "")

@@ -110,6 +110,7 @@ def test_what_libraries_log_comes_out_in_the_same_form(capsys: pytest.CaptureFix
         {"url": f"redis://:{SECRET}@db/0"},
         {"url": f"redis://user:p@{SECRET}@db/0"},
         {"url": f"redis+sentinel://user:{SECRET}@a:1,b:2/main"},
+        {"url": f"redis+sentinel://a:1,b:2/main?sentinel_password={SECRET}"},
         {"url": f"ws://127.0.0.1:4444/playwright?browser=chromium&token={SECRET}"},
         {"url": f"http://a/?TOKEN={SECRET}&b=1"},
         {"raw": f"GET /?token={SECRET} HTTP/1.1".encode()},
@@ -173,6 +174,9 @@ def test_what_is_no_secret_stays_as_it_is(capsys: pytest.CaptureFixture[str]) ->
         ("/?token=abc&x=1", "/?token=***&x=1"),
         ("/?x=1&password=abc", "/?x=1&password=***"),
         ("mail to a@b", "mail to a@b"),
+        (f"got rmd_{'a-_9' * 10}abc, sorry", "got rmd_***, sorry"),
+        (f"rmdc_{'x' * 43}", "rmdc_***"),
+        ("rmd_short", "rmd_short"),
     ],
 )
 def test_only_credentials_are_taken_out_of_a_text(text: str, redacted: str) -> None:

@@ -224,6 +224,8 @@ def test_no_more_preferences_are_taken_than_can_be_looked_at_in_passing() -> Non
 
     assert f"it may have {MAX_PREFERENCES}" in refusal("chromium_prefs", names)
     assert f"it may have {MAX_PREFERENCES}" in refusal("chromium_prefs", {"a": names})
+    spread = {f"omnibox-{number}": {"a": 1, "b": 1} for number in range(MAX_PREFERENCES // 2)}
+    assert f"it may have {MAX_PREFERENCES}" in refusal("chromium_prefs", spread)
 
 
 def test_preferences_that_are_nested_without_end_are_refused() -> None:
@@ -363,10 +365,10 @@ def test_what_the_operator_allows_passes(allow: str) -> None:
 
 @pytest.mark.parametrize("allow", ["remote-debugging-address,profile,P", "*"])
 def test_what_would_break_the_herd_is_not_the_operators_to_allow(allow: str) -> None:
-    assert "belongs to this machine" in refusal(
+    assert "is controlled by this machine" in refusal(
         "chromium_args", ["--remote-debugging-address=0.0.0.0"], allow
     )
-    assert "belongs to this machine" in refusal("firefox_args", ["-profile", "/x"], allow)
+    assert "is controlled by this machine" in refusal("firefox_args", ["-profile", "/x"], allow)
 
 
 def test_what_is_dropped_passes_only_if_the_operator_names_it() -> None:

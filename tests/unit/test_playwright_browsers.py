@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from playwright._impl._driver import compute_driver_executable
 
-from remuda.base.config import Config
+from configs import make_config
 from remuda.base.errors import Misconfigured
 from remuda.fleet import browsers as names
 from remuda.fleet.browsers import QUIET_ARGS
@@ -55,8 +55,8 @@ def install_build(name: str) -> None:
 def test_without_a_window_the_headless_shell_is_preferred(machine: Machine) -> None:
     here = machine("chromium", "chromium-headless-shell")
 
-    assert find_launch("chromium", Config()).program == here / "chromium-headless-shell"
-    assert find_launch("chromium", Config(headless=False)).program == here / "chromium"
+    assert find_launch("chromium", make_config()).program == here / "chromium-headless-shell"
+    assert find_launch("chromium", make_config(headless=False)).program == here / "chromium"
 
 
 def test_chromium_is_launched_quietly_and_in_its_sandbox_where_that_is_possible(
@@ -65,14 +65,14 @@ def test_chromium_is_launched_quietly_and_in_its_sandbox_where_that_is_possible(
     here = machine("chromium")
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
 
-    assert find_launch("chromium", Config(chromium_args="--lang=de --mute-audio")).options == {
+    assert find_launch("chromium", make_config(chromium_args="--lang=de --mute-audio")).options == {
         "headless": True,
         "executablePath": str(here / "chromium"),
         "args": [*QUIET_ARGS, "--lang=de", "--mute-audio"],
         "chromiumSandbox": True,
     }
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    assert find_launch("chromium", Config(browser_uids="")).options["chromiumSandbox"] is False
+    assert find_launch("chromium", make_config(browser_uids="")).options["chromiumSandbox"] is False
 
 
 def test_a_path_of_the_config_wins(machine: Machine) -> None:
@@ -80,7 +80,7 @@ def test_a_path_of_the_config_wins(machine: Machine) -> None:
     install_build("chromium-headless-shell")
     install_build("firefox")
 
-    config = Config(chromium=str(here / "mine"), firefox="mine")
+    config = make_config(chromium=str(here / "mine"), firefox="mine")
     assert find_launch("chromium", config).program == here / "mine"
     assert find_launch("firefox", config).program == here / "mine"
 
@@ -88,7 +88,7 @@ def test_a_path_of_the_config_wins(machine: Machine) -> None:
 def test_a_firefox_of_the_machine_is_driven_over_bidi(machine: Machine) -> None:
     here = machine("firefox-esr")
 
-    assert find_launch("firefox", Config()).options == {
+    assert find_launch("firefox", make_config()).options == {
         "headless": True,
         "executablePath": str(here / "firefox-esr"),
         "channel": "moz-firefox",
@@ -110,7 +110,7 @@ def test_a_build_of_playwrights_own_is_preferred_to_the_machines(
     machine("chromium", "chromium-headless-shell", "firefox-esr")
     install_build(build)
 
-    launch = find_launch(browser, Config())
+    launch = find_launch(browser, make_config())
 
     assert launch.program is None
     assert "executablePath" not in launch.options
@@ -138,20 +138,20 @@ def test_a_browser_that_is_not_here_comes_with_advice(machine: Machine, browser:
     machine()
 
     with pytest.raises(Misconfigured, match=advice):
-        find_launch(browser, Config())
+        find_launch(browser, make_config())
 
 
 def test_a_browser_that_does_not_exist_is_refused(machine: Machine) -> None:
     machine()
 
-    with pytest.raises(Misconfigured, match="'opera' but chromium, firefox, webkit"):
-        find_launch("opera", Config())
+    with pytest.raises(Misconfigured, match="'opera'; it has chromium, firefox, webkit"):
+        find_launch("opera", make_config())
 
 
 def test_all_that_can_be_served_is_listed(machine: Machine) -> None:
     machine("chromium", "firefox")
 
-    assert [launch.browser for launch in servable(Config())] == ["chromium", "firefox"]
+    assert [launch.browser for launch in servable(make_config())] == ["chromium", "firefox"]
 
 
 def test_playwrights_version_is_one_that_drives_a_firefox_of_the_machine() -> None:

@@ -2,18 +2,19 @@
 
 import pytest
 
-from remuda.base.config import Config
+from configs import make_config
 from remuda.base.errors import InvalidArgument
-from remuda.playwright.connections import RENEWALS_PER_LEASE
+from remuda.fleet.liveness import RENEWALS_PER_TTL
 from remuda.playwright.model import (
     Browser,
-    Limits,
+    WorkerLimits,
     beat_of,
     browser_of,
     path_version,
     version_of,
     wait_bucket,
 )
+from remuda.playwright.room import PlaywrightConfig, are_browsers_own
 
 
 @pytest.mark.parametrize(
@@ -79,19 +80,21 @@ def test_a_browser_that_there_is_not_is_answered_with_those_there_are() -> None:
 
 
 def test_the_limits_are_those_of_the_config() -> None:
-    config = Config(playwright_concurrent=7, playwright_lifetime=8, playwright_lease=9, playwright_key_ttl=99)
+    config = PlaywrightConfig(
+        playwright_concurrent=7, playwright_lifetime=8, playwright_lease=9, playwright_key_ttl=99
+    )
 
-    limits = Limits.of(config)
+    limits = WorkerLimits.of(config)
 
     assert (limits.concurrent, limits.lifetime, limits.key_ttl) == (7, 8, 99)
-    assert Limits.of(Config()) == Limits()
+    assert WorkerLimits.of(PlaywrightConfig()) == WorkerLimits()
 
 
 def test_a_crash_has_healed_within_the_time_of_the_config() -> None:
-    limits = Limits.of(Config(playwright_lease=9))
+    limits = WorkerLimits.of(PlaywrightConfig(playwright_lease=9))
 
     # Just renewed when the gateway died, and just not yet over at the next gateway's sweep.
-    assert 5 <= limits.lease + limits.lease / RENEWALS_PER_LEASE < 9
+    assert 5 <= limits.lease + limits.lease / RENEWALS_PER_TTL < 9
 
 
 @pytest.mark.parametrize(
@@ -99,3 +102,18 @@ def test_a_crash_has_healed_within_the_time_of_the_config() -> None:
 )
 def test_a_wait_falls_into_the_first_bucket_that_holds_it(waited: float, bucket: str) -> None:
     assert wait_bucket(waited) == bucket
+
+
+@pytest.mark.parametrize(
+    ("auth", "isolation", "are_own"),
+    [
+        ("on", "auto", True),
+        ("off", "auto", False),
+        ("on", "shared", False),
+        ("off", "own", True),
+    ],
+)
+def test_browsers_are_shared_only_where_no_token_is_needed_or_the_operator_says_so(
+    auth: str, isolation: str, *, are_own: bool
+) -> None:
+    assert are_browsers_own(make_config(auth=auth, playwright_isolation=isolation)) is are_own

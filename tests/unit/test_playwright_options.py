@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from configs import make_config
 from remuda.base.config import Config
 from remuda.base.errors import InvalidArgument
 from remuda.fleet.permits import Allowance
@@ -138,7 +139,7 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Config:
     program.chmod(0o755)
     monkeypatch.delenv("DISPLAY", raising=False)
     monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
-    return Config(headless_shell=str(program))
+    return make_config(headless_shell=str(program))
 
 
 def test_a_clients_arguments_come_after_the_herds(config: Config) -> None:
@@ -150,7 +151,7 @@ def test_a_clients_arguments_come_after_the_herds(config: Config) -> None:
 
 
 def test_the_herds_own_program_may_be_named(config: Config) -> None:
-    launch = find_tailored_launch("chromium", config, {"executablePath": config.headless_shell})
+    launch = find_tailored_launch("chromium", config, {"executablePath": config.value("headless_shell")})
 
     assert launch == find_tailored_launch("chromium", config, {})
 

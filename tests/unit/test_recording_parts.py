@@ -1,5 +1,6 @@
 """The parts of a recording that need neither a browser nor ffmpeg: playlists, subtitles, and the stream."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,6 @@ from remuda.grid.node.recording.encoder import FROM_PIPE, command, from_screen
 from remuda.grid.node.recording.matroska import stream_head, stream_picture
 from remuda.grid.node.recording.subtitles import Subtitles, make_cue, write_cue
 from remuda.grid.video import Size, Video
-from remuda.storage.playlists import end_playlist, end_playlists, is_over
 
 VIDEO = Video(Size(1280, 720), 10)
 
@@ -40,11 +40,11 @@ def test_the_codec_says_what_the_size_needs(size: Size, level: str, codec: str) 
 def test_a_playlist_is_ended_once(tmp_path: Path) -> None:
     path = tmp_path / "stream.m3u8"
     path.write_text(hls.media_playlist([(4.0, "video.mp4")], target=4, is_over=False))
-    assert not is_over(path.read_text())
+    assert hls.END not in path.read_text()
 
-    end_playlist(path)
+    assert hls.end_playlists(tmp_path)
     ended = path.read_text()
-    end_playlist(path)
+    assert not hls.end_playlists(tmp_path)
 
     assert ended.endswith("#EXTINF:4.000,\nvideo.mp4\n#EXT-X-ENDLIST\n")
     assert path.read_text() == ended
@@ -54,9 +54,41 @@ def test_a_playlist_is_ended_once(tmp_path: Path) -> None:
 def test_a_playlist_of_playlists_has_no_end(tmp_path: Path) -> None:
     (tmp_path / "video.m3u8").write_text(hls.master_playlist(VIDEO))
 
-    assert not end_playlists(tmp_path)
+    assert not hls.end_playlists(tmp_path)
 
     assert (tmp_path / "video.m3u8").read_text() == hls.master_playlist(VIDEO)
+
+
+def test_no_link_that_a_browser_has_laid_is_followed(tmp_path: Path) -> None:
+    secret, there = tmp_path / "secret", tmp_path / "recording"
+    secret.write_text("secret")
+    there.mkdir()
+    (there / "linked.m3u8").symlink_to(secret)
+    (there / "stream.m3u8").write_text("#EXTM3U\n")
+    (there / ".stream.m3u8.draft").symlink_to(secret)
+
+    assert hls.end_playlists(there)
+
+    assert secret.read_text() == "secret"
+    assert (there / "linked.m3u8").is_symlink()
+    assert (there / "stream.m3u8").read_text() == f"#EXTM3U\n{hls.END}\n"
+
+
+def test_what_is_no_playlist_is_not_ended(tmp_path: Path) -> None:
+    (tmp_path / "directory.m3u8").mkdir()
+    os.mkfifo(tmp_path / "pipe.m3u8")
+    with (tmp_path / "huge.m3u8").open("wb") as huge:
+        huge.truncate(1 << 40)
+
+    assert not hls.end_playlists(tmp_path)
+
+
+def test_a_playlist_of_any_bytes_is_ended(tmp_path: Path) -> None:
+    (tmp_path / "stream.m3u8").write_bytes(b"#EXTM3U\n\xff\xfe\n")
+
+    assert hls.end_playlists(tmp_path)
+
+    assert (tmp_path / "stream.m3u8").read_bytes() == b"#EXTM3U\n\xff\xfe\n" + f"{hls.END}\n".encode()
 
 
 @pytest.mark.parametrize(
@@ -97,7 +129,7 @@ def test_messages_are_in_the_parts_in_which_they_are_shown(tmp_path: Path) -> No
         *("#EXTINF:10.000,", "messages-00003.vtt"),
         *("#EXTINF:2.500,", "messages-00004.vtt"),
     ]
-    assert is_over(ended)
+    assert ended.endswith(f"{hls.END}\n")
     first, second = ((tmp_path / f"messages-0000{number}.vtt").read_text() for number in (0, 1))
     assert first.splitlines()[0] == "WEBVTT"
     assert [text in first for text in ("one", "two", "three")] == [True, True, False]

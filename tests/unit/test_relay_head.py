@@ -187,7 +187,7 @@ def test_target_and_host_can_be_swapped() -> None:
 
 
 def test_a_plan_cannot_smuggle_a_line() -> None:
-    with pytest.raises(ValueError, match="cannot stand in a head"):
+    with pytest.raises(ValueError, match="cannot be part of an HTTP head"):
         onward(request(START + b"\r\n"), Forward(ADDRESS, headers=[("X", "a\r\nY: b")]))
 
 

@@ -30,15 +30,24 @@ def test_a_client_that_talks_is_not_idle() -> None:
     assert hours.after(9, bytes_in=1) == ""
     assert hours.after(18) == ""
     # What the browser says by itself does not count: an abandoned page may talk for ever.
-    assert hours.after(19, bytes_out=1) == "The client has been silent for 10 s, as long as it may"
+    assert hours.after(19, bytes_out=1) == "The client has been silent for 10 s, which is the limit"
 
 
 def test_talking_does_not_prolong_a_connection() -> None:
     hours = Hours(TunnelLimits(lifetime=10))
 
     assert hours.after(9, bytes_in=1) == ""
-    assert hours.after(10, bytes_in=1) == "The connection has lasted 10 s, as long as it may"
+    assert hours.after(10, bytes_in=1) == "The connection has lasted 10 s, which is the limit"
 
 
 def test_without_limits_it_lasts_for_ever() -> None:
     assert Hours(TunnelLimits()).after(1e9) == ""
+
+
+def test_it_ends_as_soon_as_there_is_a_cause() -> None:
+    causes: list[str] = []
+    hours = Hours(TunnelLimits(cause=lambda: "".join(causes)))
+
+    assert hours.after(1) == ""
+    causes.append("The token ci was revoked")
+    assert hours.after(2) == "The token ci was revoked"

@@ -15,20 +15,19 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from remuda.base.errors import Lost, Misconfigured
-from remuda.base.ids import SessionId, is_uuid, new_id
+from remuda.base.ids import is_uuid, new_id
 from remuda.storage import index as index_module
-from remuda.storage.directory import LocalDirectory
-from remuda.storage.identity import FILE, Ownership, keep_storage_id
+from remuda.storage.directory import ID_FILE, DirectoryLock, LocalDirectory, keep_storage_id
 from remuda.storage.index import Index, Librarian
-from remuda.storage.model import Artifact, Holding, Place
+from remuda.storage.model import Artifact, ArtifactPath, Holding, Owner
 
-SESSION = SessionId(new_id())
+SESSION = Owner("session", new_id())
 
 
-def write(directory: Path, name: str, body: bytes = b"x", *, session: SessionId = SESSION) -> Place:
-    (directory / session).mkdir(exist_ok=True)
-    (directory / session / name).write_bytes(body)
-    return Place(session, name)
+def write(directory: Path, name: str, body: bytes = b"x", *, owner: Owner = SESSION) -> ArtifactPath:
+    (directory / str(owner)).mkdir(exist_ok=True)
+    (directory / str(owner) / name).write_bytes(body)
+    return ArtifactPath(owner, name)
 
 
 def names_in(directory: Path) -> list[str]:
@@ -43,7 +42,7 @@ def test_an_id_is_made_once_and_kept(tmp_path: Path) -> None:
 
     assert is_uuid(first)
     assert keep_storage_id(tmp_path / "new" / "storage") == first
-    assert names_in(tmp_path / "new" / "storage") == [FILE]
+    assert names_in(tmp_path / "new" / "storage") == [ID_FILE]
 
 
 def test_all_who_come_first_at_once_agree_on_one_id(tmp_path: Path) -> None:
@@ -58,11 +57,11 @@ def test_all_who_come_first_at_once_agree_on_one_id(tmp_path: Path) -> None:
             ids = {each.result() for each in [threads.submit(come_first) for _ in range(8)]}
 
         assert len(ids) == 1
-        assert names_in(directory) == [FILE]
+        assert names_in(directory) == [ID_FILE]
 
 
 def test_a_broken_identity_is_not_replaced(tmp_path: Path) -> None:
-    (tmp_path / FILE).write_text("nonsense")
+    (tmp_path / ID_FILE).write_text("nonsense")
 
     with pytest.raises(Misconfigured, match="nonsense"):
         keep_storage_id(tmp_path)
@@ -79,8 +78,8 @@ def test_a_directory_has_one_owner_until_that_one_dies(tmp_path: Path) -> None:
     keep_storage_id(tmp_path)
     program = (
         "import sys, pathlib\n"
-        "from remuda.storage.identity import Ownership\n"
-        "with Ownership(pathlib.Path(sys.argv[1])):\n"
+        "from remuda.storage.directory import DirectoryLock\n"
+        "with DirectoryLock(pathlib.Path(sys.argv[1])):\n"
         "    print('mine', flush=True)\n"
         "    sys.stdin.read()\n"
     )
@@ -89,35 +88,35 @@ def test_a_directory_has_one_owner_until_that_one_dies(tmp_path: Path) -> None:
     ) as other:
         assert other.stdout is not None
         assert other.stdout.readline() == b"mine\n"
-        with pytest.raises(Misconfigured, match="Another storage"), Ownership(tmp_path):
+        with pytest.raises(Misconfigured, match="Another storage"), DirectoryLock(tmp_path):
             pass
 
         other.kill()
 
-    with Ownership(tmp_path) as ownership:
-        assert ownership.is_valid()
+    with DirectoryLock(tmp_path) as lock:
+        assert lock.is_valid()
 
 
 def test_an_owner_notices_that_the_directory_is_another(tmp_path: Path) -> None:
     keep_storage_id(tmp_path)
-    with Ownership(tmp_path) as ownership:
-        (tmp_path / FILE).unlink()
-        assert not ownership.is_valid()
+    with DirectoryLock(tmp_path) as lock:
+        (tmp_path / ID_FILE).unlink()
+        assert not lock.is_valid()
 
         keep_storage_id(tmp_path)
-        assert not ownership.is_valid()
+        assert not lock.is_valid()
 
 
 # The directory
 
 
 def test_a_file_is_found_and_read(tmp_path: Path) -> None:
-    place = write(tmp_path, "a.log", b"hello")
+    path = write(tmp_path, "a.log", b"hello")
     directory = LocalDirectory(tmp_path)
 
-    file = directory.open(place)
+    file = directory.open(path)
 
-    found = directory.find(place)
+    found = directory.find(path)
     assert found is not None
     assert found.size == file.size == 5
     assert file.read(1, 3) == b"ell"
@@ -130,26 +129,26 @@ def test_what_is_no_plain_file_of_the_directory_is_not_there(tmp_path: Path) -> 
     outside.mkdir()
     (outside / "secret").write_text("secret")
     write(storage, "real")
-    there = storage / SESSION
+    there = storage / str(SESSION)
     (there / "leads-out").symlink_to(outside / "secret")
     (there / "leads-in").symlink_to(there / "real")
     (there / "directory").mkdir()
     os.mkfifo(there / "pipe")
-    linked = SessionId(new_id())
-    (storage / linked).symlink_to(outside)
+    linked = Owner("session", new_id())
+    (storage / str(linked)).symlink_to(outside)
     directory = LocalDirectory(storage)
 
-    for place in (
-        *(Place(SESSION, name) for name in ("leads-out", "leads-in", "directory", "pipe", "missing")),
-        Place(linked, "secret"),
+    for path in (
+        *(ArtifactPath(SESSION, name) for name in ("leads-out", "leads-in", "directory", "pipe", "missing")),
+        ArtifactPath(linked, "secret"),
     ):
-        assert directory.find(place) is None
+        assert directory.find(path) is None
         with pytest.raises(Lost):
-            directory.open(place)
+            directory.open(path)
     with pytest.raises(Lost):
-        directory.list_session(linked)
-    assert [each.place.name for each in directory.list_session(SESSION)] == ["real"]
-    assert directory.sessions() == [SESSION]
+        directory.list_owner(linked)
+    assert [each.path.name for each in directory.list_owner(SESSION)] == ["real"]
+    assert directory.owners() == [SESSION]
 
 
 def test_a_removed_session_takes_all_with_it_and_nothing_else(tmp_path: Path) -> None:
@@ -158,17 +157,17 @@ def test_a_removed_session_takes_all_with_it_and_nothing_else(tmp_path: Path) ->
     outside.mkdir()
     (outside / "precious").touch()
     write(storage, "a")
-    (storage / SESSION / "deep").mkdir()
-    (storage / SESSION / "out").symlink_to(outside)
-    other, linked = SessionId(new_id()), SessionId(new_id())
-    write(storage, "b", session=other)
-    (storage / linked).symlink_to(outside)
+    (storage / str(SESSION) / "deep").mkdir()
+    (storage / str(SESSION) / "out").symlink_to(outside)
+    other, linked = Owner("session", new_id()), Owner("session", new_id())
+    write(storage, "b", owner=other)
+    (storage / str(linked)).symlink_to(outside)
     directory = LocalDirectory(storage)
 
-    for session in (SESSION, linked, SESSION):
-        directory.remove_session(session)
+    for owner in (SESSION, linked, SESSION):
+        directory.remove_owner(owner)
 
-    assert names_in(storage) == [other]
+    assert names_in(storage) == [str(other)]
     assert (outside / "precious").exists()
 
 
@@ -182,10 +181,10 @@ def test_a_removal_that_was_interrupted_is_finished(tmp_path: Path) -> None:
 
 
 def test_a_file_from_the_future_is_of_now(tmp_path: Path) -> None:
-    place = write(tmp_path, "a")
-    os.utime(tmp_path / str(place), (1e10, 1e10))
+    path = write(tmp_path, "a")
+    os.utime(tmp_path / str(path), (1e10, 1e10))
 
-    found = LocalDirectory(tmp_path).find(place)
+    found = LocalDirectory(tmp_path).find(path)
 
     assert found is not None
     assert found.modified < 1e10
@@ -200,8 +199,8 @@ def index(tmp_path: Path) -> Iterator[Index]:
         yield index
 
 
-def artifact(name: str = "a", *, session: SessionId = SESSION, size: int = 1, at: float = 5.0) -> Artifact:
-    return Artifact(Place(session, name), size, at, at)
+def artifact(name: str = "a", *, owner: Owner = SESSION, size: int = 1, at: float = 5.0) -> Artifact:
+    return Artifact(ArtifactPath(owner, name), size, at, at)
 
 
 def test_an_empty_index_uses_nothing(index: Index) -> None:
@@ -221,7 +220,10 @@ def test_an_artifact_is_recorded_and_replaced(index: Index) -> None:
 
     index.record([artifact(size=2, at=4.0)])
 
-    assert index.files_of(SESSION) == [Artifact(Place(SESSION, "a"), 2, 4.0, 5.0), artifact("b", size=10)]
+    assert index.files_of(SESSION) == [
+        Artifact(ArtifactPath(SESSION, "a"), 2, 4.0, 5.0),
+        artifact("b", size=10),
+    ]
     assert index.holdings() == [Holding(SESSION, 12, 5.0, 5.0)]
     assert index.used() == 12
 
@@ -229,22 +231,22 @@ def test_an_artifact_is_recorded_and_replaced(index: Index) -> None:
 def test_an_access_is_noted_and_never_goes_back(index: Index) -> None:
     index.record([artifact()])
 
-    index.touch({Place(SESSION, "a"): 9.0, Place(SESSION, "unknown"): 9.0})
-    index.touch({Place(SESSION, "a"): 7.0})
+    index.touch({ArtifactPath(SESSION, "a"): 9.0, ArtifactPath(SESSION, "unknown"): 9.0})
+    index.touch({ArtifactPath(SESSION, "a"): 7.0})
 
     assert [each.accessed for each in index.files_of(SESSION)] == [9.0]
 
 
 def test_what_is_gone_is_forgotten(index: Index) -> None:
-    other = SessionId(new_id())
-    index.record([artifact("a"), artifact("b"), artifact("c"), artifact(session=other)])
+    other = Owner("session", new_id())
+    index.record([artifact("a"), artifact("b"), artifact("c"), artifact(owner=other)])
 
-    index.record([], gone=[Place(SESSION, "a")])
-    index.replace_session(SESSION, [artifact("c")])
+    index.record([], gone=[ArtifactPath(SESSION, "a")])
+    index.replace_owner(SESSION, [artifact("c")])
     assert index.files_of(SESSION) == [artifact("c")]
 
-    index.forget_session(SESSION)
-    assert [each.session for each in index.holdings()] == [other]
+    index.forget_owner(SESSION)
+    assert [each.owner for each in index.holdings()] == [other]
 
 
 def test_an_index_remembers_whether_it_is_complete(tmp_path: Path) -> None:
@@ -291,6 +293,6 @@ names = st.text(st.characters(codec="utf-8"), min_size=1, max_size=40)
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_name_that_the_index_takes_it_gives_back(tmp_path: Path, name: str) -> None:
     with closing(Index(tmp_path)) as index:
-        index.replace_session(SESSION, [artifact(name)])
+        index.replace_owner(SESSION, [artifact(name)])
 
-        assert [each.place.name for each in index.files_of(SESSION)] == [name]
+        assert [each.path.name for each in index.files_of(SESSION)] == [name]

@@ -9,11 +9,10 @@ from hypothesis import strategies as st
 
 from remuda.base.errors import Lost
 from remuda.base.ids import SessionId
-from remuda.storage.directory import LocalDirectory
-from remuda.storage.identity import keep_storage_id
+from remuda.storage.directory import LocalDirectory, keep_storage_id
 from remuda.storage.index import Index
-from remuda.storage.model import Place, StorageId
-from remuda.storage.serving import SAVED, Target, content_type, parse_target
+from remuda.storage.model import ArtifactPath, Owner, StorageId
+from remuda.storage.serving import SAVED, ArtifactTarget, content_type, parse_target
 
 STORAGE = StorageId("9d3f0f36-52c8-4d3e-9a55-6e6fa9e3a001")
 SESSION = SessionId("2f1c5a34-7d5e-4c41-9b53-0d8f3a1e6c77")
@@ -33,7 +32,7 @@ ARTIFACT = b"an artifact"
     ],
 )
 def test_a_path_names_an_artifact_or_a_session(path: str, name: str) -> None:
-    assert parse_target(path.encode()) == Target(STORAGE, SESSION, name)
+    assert parse_target(path.encode()) == ArtifactTarget(STORAGE, Owner("session", SESSION), name)
 
 
 @pytest.mark.parametrize(
@@ -116,7 +115,7 @@ paths = st.one_of(
 def test_nothing_but_artifacts_can_be_read(directory: LocalDirectory, path: str) -> None:
     try:
         target = parse_target(path.encode())
-        file = directory.open(Place(target.session, target.name))
+        file = directory.open(ArtifactPath(target.owner, target.name))
     except Lost:
         return
 
@@ -130,7 +129,7 @@ def test_opening_leaves_no_descriptor_behind(directory: LocalDirectory) -> None:
     for name in ("a.log", "missing", "link", "deep"):
         for _ in range(20):
             try:
-                directory.open(Place(SESSION, name)).close()
+                directory.open(ArtifactPath(Owner("session", SESSION), name)).close()
             except Lost:
                 continue
 

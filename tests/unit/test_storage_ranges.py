@@ -4,23 +4,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.storage.ranges import Outcome, Span, Version, decide, find_span
+from remuda.storage.ranges import ByteSpan, RangeOutcome, Version, decide, find_span
 
 VERSION = Version('"abc"', 1_800_000_000.5, 100)
 OLD_DATE, LAST_MODIFIED = "Fri, 15 Jan 2027 07:59:59 GMT", "Fri, 15 Jan 2027 08:00:00 GMT"
-WHOLE, KNOWN = Outcome(200, Span(0, 100)), Outcome(304, Span(0, 0))
+WHOLE, KNOWN = RangeOutcome(200, ByteSpan(0, 100)), RangeOutcome(304, ByteSpan(0, 0))
 
 
 @pytest.mark.parametrize(
     ("header", "span"),
     [
-        ("bytes=0-", Span(0, 100)),
-        ("bytes=0-0", Span(0, 1)),
-        ("bytes=10-19", Span(10, 20)),
-        ("bytes=90-1000", Span(90, 100)),
-        ("bytes=-10", Span(90, 100)),
-        ("bytes=-1000", Span(0, 100)),
-        ("BYTES = 1 - 2", Span(1, 3)),
+        ("bytes=0-", ByteSpan(0, 100)),
+        ("bytes=0-0", ByteSpan(0, 1)),
+        ("bytes=10-19", ByteSpan(10, 20)),
+        ("bytes=90-1000", ByteSpan(90, 100)),
+        ("bytes=-10", ByteSpan(90, 100)),
+        ("bytes=-1000", ByteSpan(0, 100)),
+        ("BYTES = 1 - 2", ByteSpan(1, 3)),
         ("bytes=5-4", None),
         ("bytes=-", None),
         ("bytes=", None),
@@ -32,13 +32,13 @@ WHOLE, KNOWN = Outcome(200, Span(0, 100)), Outcome(304, Span(0, 0))
         ("bytes=200-,a-b", None),
         ("bytes=,", None),
         ("bytes=0-1,200-", None),
-        ("bytes=10-" + "9" * 5000, Span(10, 100)),
-        ("bytes=-" + "9" * 5000, Span(0, 100)),
-        ("bytes=" + "0" * 5000 + "10-19", Span(10, 20)),
+        ("bytes=10-" + "9" * 5000, ByteSpan(10, 100)),
+        ("bytes=-" + "9" * 5000, ByteSpan(0, 100)),
+        ("bytes=" + "0" * 5000 + "10-19", ByteSpan(10, 20)),
         ("", None),
     ],
 )
-def test_a_range_is_understood_or_ignored(header: str, span: Span | None) -> None:
+def test_a_range_is_understood_or_ignored(header: str, span: ByteSpan | None) -> None:
     assert find_span(header, 100) == span
 
 
@@ -84,17 +84,17 @@ def test_a_part_lies_within_the_file(start: int, last: int, size: int) -> None:
         ({"if-modified-since": OLD_DATE}, WHOLE),
         ({"if-modified-since": "soon"}, WHOLE),
         ({"range": "bytes=1-2", "if-none-match": '"abc"'}, KNOWN),
-        ({"range": "bytes=1-2", "if-range": '"abc"'}, Outcome(206, Span(1, 3))),
-        ({"range": "bytes=1-2", "if-range": LAST_MODIFIED}, Outcome(206, Span(1, 3))),
+        ({"range": "bytes=1-2", "if-range": '"abc"'}, RangeOutcome(206, ByteSpan(1, 3))),
+        ({"range": "bytes=1-2", "if-range": LAST_MODIFIED}, RangeOutcome(206, ByteSpan(1, 3))),
         ({"range": "bytes=1-2", "if-range": 'W/"abc"'}, WHOLE),
         ({"range": "bytes=1-2", "if-range": '"x"'}, WHOLE),
         ({"range": "bytes=1-2", "if-range": OLD_DATE}, WHOLE),
-        ({"range": "bytes=100-", "if-range": '"abc"'}, Outcome(416, Span(0, 0))),
+        ({"range": "bytes=100-", "if-range": '"abc"'}, RangeOutcome(416, ByteSpan(0, 0))),
         ({"range": "bytes=100-", "if-range": '"x"'}, WHOLE),
         ({"range": "bytes=100-", "if-none-match": '"abc"'}, KNOWN),
     ],
 )
-def test_conditions_are_heeded_in_their_order(headers: dict[str, str], outcome: Outcome) -> None:
+def test_conditions_are_heeded_in_their_order(headers: dict[str, str], outcome: RangeOutcome) -> None:
     assert decide("GET", headers, VERSION) == outcome
 
 

@@ -5,9 +5,8 @@ import sys
 
 import pytest
 
-from remuda.base.config import Config
 from remuda.base.errors import Misconfigured
-from remuda.fleet.tracing import SpanContext, get_tracer, is_recording
+from remuda.fleet.tracing import SpanContext, TracingConfig, get_tracer, is_recording
 from remuda.fleet.tracing.target import target_of
 from remuda.fleet.tracing.tracer import RecordedSpan, recording
 
@@ -99,10 +98,9 @@ def test_of_the_traces_that_begin_here_only_a_share_is_kept() -> None:
 def test_without_a_collector_nothing_of_the_exporter_is_imported() -> None:
     lines = (
         "import asyncio, sys",
-        "from remuda.base.config import Config",
-        "from remuda.fleet.tracing import exporting",
+        "from remuda.fleet.tracing import TracingConfig, exporting",
         "async def main():",
-        "    async with exporting(Config()): pass",
+        "    async with exporting(TracingConfig()): pass",
         "asyncio.run(main())",
         "print([name for name in sys.modules if name.startswith('remuda.fleet.tracing.')])",
     )
@@ -122,7 +120,7 @@ def test_without_a_collector_nothing_of_the_exporter_is_imported() -> None:
     ],
 )
 def test_where_the_collector_is_asked(options: dict[str, str], url: str) -> None:
-    assert str(target_of(Config(**options))) == url  # type: ignore[arg-type]
+    assert str(target_of(TracingConfig(**options))) == url  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -138,11 +136,11 @@ def test_where_the_collector_is_asked(options: dict[str, str], url: str) -> None
 )
 def test_what_cannot_be_a_collector_is_refused(options: dict[str, str]) -> None:
     with pytest.raises(Misconfigured, match="otlp_"):
-        target_of(Config(**options))  # type: ignore[arg-type]
+        target_of(TracingConfig(**options))  # type: ignore[arg-type]
 
 
 def test_headers_and_attributes_are_read_as_opentelemetry_writes_them() -> None:
-    config = Config(
+    config = TracingConfig(
         otlp_endpoint="http://a", otlp_headers="api-key=a%20b, x=y=z", otlp_attributes="deployment=test"
     )
 

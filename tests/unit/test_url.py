@@ -85,23 +85,47 @@ def test_tls_can_be_told_not_to_check() -> None:
 
 
 def test_sentinels_can_be_asked_for_a_master_with_tls() -> None:
-    assert parse_url("rediss+sentinel://a/main").tls is not None
+    url = parse_url("rediss+sentinel://a/main")
+
+    assert url.tls is not None
+    assert url.sentinel_tls is None
+
+
+def test_sentinels_have_credentials_and_tls_of_their_own() -> None:
+    url = parse_url(
+        "rediss+sentinel://bob:pw@a/main?sentinel_username=eve&sentinel_password=x%26y&sentinel_tls=yes"
+    )
+
+    assert (url.username, url.password) == ("bob", "pw")
+    assert (url.sentinel_username, url.sentinel_password) == ("eve", "x&y")
+    assert url.sentinel_tls is not None
+
+
+@pytest.mark.parametrize("path", ["/main", "/main/1/2"])
+def test_no_text_shows_the_password_of_the_sentinels(path: str) -> None:
+    text = f"redis+sentinel://a{path}?sentinel_password={SECRET}"
+    try:
+        shown = f"{parse_url(text)} {parse_url(text)!r}"
+    except Misconfigured as error:
+        shown = error.message
+
+    assert SECRET not in shown
 
 
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("", "starts with none of redis://"),
-        ("localhost:6379", "starts with none of"),
-        ("http://db", "starts with none of"),
+        ("", "must start with one of redis://"),
+        ("localhost:6379", "must start with one of"),
+        ("http://db", "must start with one of"),
         ("redis://db:port", "port"),
         ("redis://db:99999", "port"),
         ("redis://db/first", "database"),
         ("redis://db/-1", "database"),
         ("redis://db/1/2", "database"),
         ("redis://[::1", "IPv6"),
-        ("redis://db?db=3", "knows none"),
-        ("rediss://db?verfiy=no", "knows ca, cert, key, verify"),
+        ("redis://db?db=3", "options: none"),
+        ("rediss://db?verfiy=no", "options: ca, cert, key, verify"),
         ("unix://", "absolute path"),
         ("unix:///", "absolute path"),
         ("unix:redis.sock", "absolute path"),
@@ -109,11 +133,14 @@ def test_sentinels_can_be_asked_for_a_master_with_tls() -> None:
         ("unix:///run/redis.sock?db=x", "database"),
         ("redis+sentinel://a:1,b:2", "no service"),
         ("redis+sentinel://a:1,b:2/", "no service"),
+        ("redis+sentinel://a/main?sentinel_tls=yes", "options: sentinel_password, sentinel_username"),
+        ("rediss+sentinel://a/main?sentinel_tls=on", "must be yes or no"),
+        ("redis://a?sentinel_password=x", "options: none"),
         ("rediss://db?ca=/nowhere/ca.pem", "No such file"),
     ],
 )
 def test_a_bad_url_says_what_is_wrong(text: str, problem: str) -> None:
-    with pytest.raises(Misconfigured, match="is no Redis URL") as caught:
+    with pytest.raises(Misconfigured, match="is not a valid Redis URL") as caught:
         parse_url(text)
 
     assert problem in caught.value.message

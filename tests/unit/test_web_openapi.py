@@ -6,10 +6,11 @@ from typing import Any
 import pytest
 from msgspec import Struct
 
+from remuda.fleet.route import Route
 from remuda.web.openapi import describe, public_path
-from remuda.web.route import Route
-from remuda.web.table import ROUTES
+from web_states import all_routes
 
+ROUTES = all_routes()
 DOCUMENT = describe(ROUTES)
 
 
@@ -88,3 +89,17 @@ def test_errors_have_the_form_that_their_clients_expect(path: str, schema: str) 
     default = operations()["GET", path]["responses"]["default"]
 
     assert list(references(default)) == [f"#/components/schemas/{schema}"]
+
+
+def test_every_operation_says_which_scope_its_token_needs() -> None:
+    found = operations()
+
+    assert found["GET", "/healthz"]["security"] == []
+    assert found["GET", "/"]["security"] == [{"bearer": []}, {"basic": []}, {"query": []}]
+    assert found["GET", "/metrics"]["security"][0] == {"bearer": ["admin"]}
+    assert found["GET", "/api/sessions"]["security"] == [
+        {"bearer": ["use"]},
+        {"basic": ["use"]},
+        {"query": ["use"]},
+    ]
+    assert set(DOCUMENT["components"]["securitySchemes"]) == {"bearer", "basic", "query"}

@@ -15,11 +15,12 @@ async function retry(call, left = 5) {
   }
 }
 
-
 const client = await retry(() => CDP(at));
 await client.Page.enable();
+// Asked for before: the event may come along with the answer.
+const loaded = client.Page.loadEventFired();
 await client.Page.navigate({ url: "data:text/html,<title>Hello over CDP</title>" });
-await client.Page.loadEventFired();
+await loaded;
 seen.title = (await client.Runtime.evaluate({ expression: "document.title" })).result.value;
 await client.close();
 

@@ -1,0 +1,104 @@
+"""What a gateway answers to load balancers and operators, whatever else runs or hangs."""
+
+import asyncio
+import socket
+import time
+
+import aiohttp
+import pytest
+
+from managers import CHROME, open_orchestrator
+from remuda.cli.rooms import ROOMS
+from remuda.gateway.probes import PATIENCE
+from remuda.grid.manager import Manager
+from remuda.store import Store
+from scripted_workers import front_door
+from servers import Server
+from waiting import eventually
+from web_states import orchestrator, running
+
+
+async def test_a_gateway_lives_without_any_other_process(store: Store) -> None:
+    async with front_door(store) as door:
+        status, answer, headers = await door.get("/healthz")
+
+    assert (status, answer) == (200, {"ready": True, "message": "This gateway takes requests."})
+    assert headers["Cache-Control"] == "no-cache"
+
+
+async def test_it_is_ready_when_a_session_could_be_created_also_without_an_api(store: Store) -> None:
+    async with running(Manager(store), orchestrator(store)), front_door(store, rooms=ROOMS) as door:
+        status, answer, _ = await door.get("/readyz")
+
+    assert (status, answer["ready"], answer["message"]) == (200, True, "A session can be created.")
+    assert {name: each["ready"] for name, each in answer["components"].items()} == {
+        "redis": True,
+        "grid": True,
+        "api": False,
+    }
+
+
+async def test_what_is_in_the_way_is_told_by_component(store: Store) -> None:
+    async with (
+        running(orchestrator(store)),
+        front_door(store, rooms=ROOMS) as door,
+        aiohttp.ClientSession() as http,
+        http.get(f"{door.url}/readyz") as response,
+    ):
+        answer = await response.json()
+
+    missing = "No manager is running, so no session can be created."
+    assert (response.status, answer["ready"]) == (503, False)
+    assert answer["error"] == {"code": "unavailable", "message": missing}
+    assert answer["components"]["redis"] == {"ready": True, "message": "Redis answers."}
+    assert answer["components"]["grid"] == {"ready": False, "message": missing}
+
+
+async def test_a_redis_that_hangs_is_told_within_a_second(server: Server) -> None:
+    async with Store(server.url) as store, front_door(store, rooms=ROOMS) as door:
+        server.pause()
+        try:
+            began = time.monotonic()
+            ready, answer, headers = await door.get("/readyz")
+            took = time.monotonic() - began
+            alive, _, _ = await door.get("/healthz")
+        finally:
+            server.resume()
+
+    assert (alive, ready, answer["code"]) == (200, 503, "store_unavailable")
+    assert int(headers["Retry-After"]) >= 1
+    # On a machine of its own; on a busy one, much sooner than a command gives Redis up, after five seconds.
+    assert PATIENCE < 1.0
+    assert took < 4.0
+
+
+@pytest.mark.usefixtures("client")
+async def test_a_client_in_the_queue_is_told_to_try_again_when_its_gateway_leaves(store: Store) -> None:
+    await open_orchestrator(store, 0)
+    async with front_door(store, gateway_drain=1) as door, aiohttp.ClientSession() as http:
+
+        async def ask() -> tuple[int, str, str]:
+            async with http.post(f"{door.url}/session", json=CHROME) as response:
+                value = (await response.json())["value"]
+                return response.status, value["error"], response.headers["Retry-After"]
+
+        asking = asyncio.create_task(ask())
+        await eventually(lambda: door.clients == 1)
+
+        await door.gateway.drain()
+
+        assert await asyncio.wait_for(asking, 10) == (500, "session not created", "1")
+
+
+async def test_a_client_that_is_connected_but_not_accepted_yet_is_answered_by_a_gateway_that_leaves(
+    store: Store,
+) -> None:
+    async with front_door(store, gateway_drain=1) as door:
+        with socket.create_connection(("127.0.0.1", door.port)) as client:
+            client.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+
+            # Without a turn of the loop in between, in which it would be accepted.
+            await door.gateway.drain()
+
+            client.settimeout(10)
+            assert client.recv(100).startswith(b"HTTP/1.1 ")

@@ -1,0 +1,213 @@
+"""Every kind of link in every kind of document."""
+
+import time
+
+import pytest
+
+from remuda.archive.crawler.decoding import charset_of, decode_content
+from remuda.archive.crawler.duplicates import fingerprint, is_loop
+from remuda.archive.crawler.feeds import links_of_xml
+from remuda.archive.crawler.links import (
+    MAX_CSS_TOKENS,
+    MAX_NESTING,
+    extract,
+    links_of_headers,
+    urls_of_css,
+    urls_of_srcset,
+)
+from sites import encode
+
+
+@pytest.mark.parametrize(
+    ("html", "links", "requisites"),
+    [
+        ('<a href="a b.html">', {"a b.html"}, set()),
+        ('<map><area href="x">', {"x"}, set()),
+        ('<img src="i" longdesc="l">', {"l"}, {"i"}),
+        ("<script src=s></script>", set(), {"s"}),
+        ("<iframe src=f></iframe>", set(), {"f"}),
+        ("<video poster=p><source src=v><track src=t></video>", set(), {"p", "v", "t"}),
+        ("<object data=o></object><embed src=e>", set(), {"o", "e"}),
+        ("<body background=b><table background=t>", set(), {"b", "t"}),
+        ('<svg><image xlink:href="x"/><use href="u.svg#i"/></svg>', set(), {"x", "u.svg#i"}),
+        (
+            '<img srcset="a.png 1x, b,1.png 2x"><link rel=preload imagesrcset="c.png 300w">',
+            set(),
+            {"a.png", "b,1.png", "c.png"},
+        ),
+        ('<link rel="stylesheet" href="s"><link rel="shortcut icon" href="i">', set(), {"s", "i"}),
+        ('<link rel="next" href="n"><link rel="dns-prefetch" href="//cdn">', {"n"}, set()),
+        ('<meta http-equiv="Refresh" content="0; URL=\'r\'">', {"r"}, set()),
+        (
+            '<meta property="og:image" content="/o.png"><meta property="og:url" content="/o">',
+            {"/o"},
+            {"/o.png"},
+        ),
+        ('<img data-src="/l.png" data-srcset="a 1x,b 2x">', set(), {"/l.png", "a", "b"}),
+        ('<div data-href="/d" data-count="5" data-url="no url"></div>', {"/d"}, set()),
+        ("<p style=\"background:url('q.png')\">", set(), {"q.png"}),
+        ("<style>@import 'i.css'; /* url(no) */ a { b: url( u.png ) }</style>", set(), {"i.css", "u.png"}),
+        ('<form action="/get"></form><form action="/post" method=POST></form>', {"/get"}, set()),
+        ("<noscript><img src=n></noscript>", set(), {"n"}),
+        (
+            '<script type="application/ld+json">{"@context": "https://schema.org", "url": "http://x/u", '
+            '"image": {"url": "http://x/i.png"}}</script>',
+            {"http://x/u"},
+            {"http://x/i.png"},
+        ),
+        ('<script type="application/ld+json">{broken</script>', set(), set()),
+        ("<script>var a = '<a href=no>';</script><!-- <a href=no> -->", set(), set()),
+        ('<a href="unclosed><b', set(), set()),
+        ("<blockquote cite=c>", {"c"}, set()),
+    ],
+)
+def test_the_links_of_html(html: str, links: set[str], requisites: set[str]) -> None:
+    found = extract(html.encode(), "text/html; charset=utf-8", path="/")
+
+    assert (found.links, found.requisites) == (links, requisites)
+
+
+def test_base_and_title_are_read() -> None:
+    html = b"<base href='/b/'><base href=no><title> A\n title </title><svg><title>no</title></svg>"
+    found = extract(html, "text/html", path="/")
+
+    assert (found.base, found.title) == ("/b/", "A title")
+
+
+def test_deep_nesting_is_cut_before_it_takes_for_ever() -> None:
+    html = b"<a href=early>" + b"<div>" * 500_000 + b"<a href=late>"
+
+    assert extract(html, "text/html", path="/").links == {"early"}
+    shallow = b"<br><p><li>" * (2 * MAX_NESTING) + b"<a href=late>"
+    assert extract(shallow, "text/html", path="/").links == {"late"}
+
+
+def test_what_is_left_open_does_not_multiply() -> None:
+    opened = b"<p>" + b"".join(b"<b x=%d>" % number for number in range(1000)) + b"</p>"
+    html = opened + b"<p>x</p>" * 20_000 + b"<a href=late>" + b"</b>" * 1000
+    began = time.thread_time()
+
+    assert extract(html, "text/html", path="/").links == {"late"}
+    assert time.thread_time() - began < 2.0, "it would be twenty million elements"
+
+
+def test_a_page_with_a_hundred_thousand_links() -> None:
+    html = b"".join(b'<a href="/%d">%s</a>' % (number, b"x" * 40) for number in range(100_000))
+
+    assert len(extract(html, "text/html", path="/").links) == 100_000
+
+
+@pytest.mark.parametrize(
+    ("srcset", "urls"),
+    [
+        ("a", ["a"]),
+        ("a, b", ["a", "b"]),
+        ("a 1x,b 2x", ["a", "b"]),
+        (" a,b.png 1x , c 100w 2h,", ["a,b.png", "c"]),
+        ("data:image/png;base64,xx== 1x, b 2x", ["data:image/png;base64,xx==", "b"]),
+        ("", []),
+        (" , ,", []),
+    ],
+)
+def test_srcset(srcset: str, urls: list[str]) -> None:
+    assert list(urls_of_srcset(srcset)) == urls
+
+
+@pytest.mark.parametrize(
+    ("css", "urls"),
+    [
+        ("a{b:url(x.png)}", ["x.png"]),
+        ("a{b:URL( 'x y.png' )}", ["x y.png"]),
+        ('@import "a.css" screen; @import url(b.css);', ["a.css", "b.css"]),
+        ("/* url(no) */ a{content:'url(no)'}", []),
+        (r"a{b:url(a\)b)}", ["a)b"]),
+        (r'a{b:url("a\)b")}', ["a)b"]),
+        ("a{b:url(data:image/png;base64,xx)}", []),
+    ],
+)
+def test_css(css: str, urls: list[str]) -> None:
+    assert list(urls_of_css(css)) == urls
+
+
+def test_a_style_sheet_is_looked_through_up_to_a_limit() -> None:
+    assert len(list(urls_of_css("url(a)" * (MAX_CSS_TOKENS + 5)))) == MAX_CSS_TOKENS
+
+
+def test_feeds_and_sitemaps() -> None:
+    rss = b"<rss><channel><link>http://x/</link><item><guid>http://x/g</guid><enclosure url='http://x/e.mp3'/></item>"
+    assert links_of_xml(rss).links == {"http://x/", "http://x/g"}
+    assert links_of_xml(rss).requisites == {"http://x/e.mp3"}
+    atom = b"<feed xmlns='http://www.w3.org/2005/Atom'><entry><link href='/a'/></entry></feed>"
+    assert extract(atom, "application/atom+xml", path="/f").links == {"/a"}
+    index = b"<sitemapindex><sitemap><loc> http://x/s.xml </loc></sitemap></sitemapindex>"
+    assert extract(index, "text/xml", path="/s").sitemaps == {"http://x/s.xml"}
+    packed = encode(b"<?xml version='1.0'?><urlset><url><loc>http://x/1</loc></url></urlset>", "gzip")
+    assert extract(packed, "application/x-gzip", path="/sitemap.xml.gz").links == {"http://x/1"}
+    robots = extract(b"User-agent: *\nSITEMAP: http://x/a.xml\n", "text/plain", path="/robots.txt")
+    assert robots.sitemaps == {"http://x/a.xml"}
+
+
+def test_an_xml_bomb_does_not_explode() -> None:
+    entities = "".join(f'<!ENTITY e{n} "{f"&e{n - 1};" * 10}">' for n in range(1, 12))
+    bomb = f'<?xml version="1.0"?><!DOCTYPE r [<!ENTITY e0 "x">{entities}]><r><link>/before</link>&e11;</r>'
+
+    assert links_of_xml(bomb.encode()).links == {"/before"}
+
+
+def test_headers() -> None:
+    found = links_of_headers(['<s.css>; rel=preload; as=style, </n>; title="a,b"; rel="next"'], "5; url=/r")
+
+    assert (found.links, found.requisites) == ({"/n", "/r"}, {"s.css"})
+
+
+@pytest.mark.parametrize("coding", ["gzip", "deflate", "br", "zstd"])
+def test_codings_are_undone_up_to_a_limit(coding: str) -> None:
+    packed = encode(b"x" * 3_000_000, coding)
+
+    assert decode_content(packed, coding, limit=5_000_000) == b"x" * 3_000_000
+    assert decode_content(packed, coding, limit=1000) == b"x" * 1000
+    assert decode_content(encode(packed, "gzip"), f"{coding}, gzip", limit=5_000_000) == b"x" * 3_000_000
+    assert decode_content(b"nonsense", coding, limit=10) == b""
+
+
+@pytest.mark.parametrize(
+    ("document", "content_type", "charset"),
+    [
+        (b"\xef\xbb\xbfx", "text/html; charset=latin-1", "utf-8"),
+        (b"x", 'text/html; charset="ISO-8859-1"', "windows-1252"),
+        (b"<meta charset=gb2312>", "text/html", "gb18030"),
+        (b'<?xml version="1.0" encoding="koi8-r"?>', "text/html", "koi8-r"),
+        (b'<meta http-equiv=content-type content="text/html; charset=euc-jp">', "text/html", "euc_jp"),
+        ("ü".encode(), "text/html", "utf-8"),
+        (b"\xfc", "text/html", "windows-1252"),
+        (b"x", "text/html; charset=rot13", "utf-8"),
+        (b"<meta charset=utf-16>", "text/html", "utf-8"),
+    ],
+)
+def test_charsets(document: bytes, content_type: str, charset: str) -> None:
+    assert charset_of(document, content_type) == charset
+
+
+def test_the_same_page_under_another_url_has_the_same_fingerprint() -> None:
+    page = b"<p>A long enough text to compare, with a token: %s and a link to %s</p>" + b"." * 64
+    one = fingerprint(page % (b"0123456789abcdef", b"/a?x=1"), "http://x.example/a?x=1")
+    two = fingerprint(page % (b"fedcba9876543210", b"/b?x=2"), "http://x.example/b?x=2")
+    other = fingerprint(page.replace(b"long", b"wide") % (b"0123456789", b"/a"), "http://x.example/a")
+
+    assert one == two != other
+
+
+@pytest.mark.parametrize(
+    ("path", "is_one"),
+    [
+        ("/a/a/a/a/b", True),
+        ("/a/b/a/b/a/b/a/b/", True),
+        ("/a/a/a/b", False),
+        ("/1/2/3/4/5/6/7/8", False),
+        ("/?a=1&a=1&a=1&a=1", True),
+        ("/?a=1&a=2&a=3&a=4", False),
+        ("/x" * 70, True),
+    ],
+)
+def test_paths_that_repeat_themselves_are_loops(path: str, is_one: bool) -> None:
+    assert is_loop("http://x.example" + path) is is_one

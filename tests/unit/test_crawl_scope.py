@@ -1,0 +1,268 @@
+"""Which URLs a crawl fetches: exactly those of its scope, in each mode."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from remuda.archive.crawler.model import CrawlScope, CrawlSettings
+from sites import FAST, HOSTS, Heard, Request, Site, answer, crawl, order_for, responses_in, serving
+
+HOME, OTHER, THIRD = HOSTS
+
+
+def small_web() -> Site:
+    """A site with a directory, a page offsite with a picture, and a page two hops away."""
+    site = Site()
+    site.page("/", "/dir/", "/up.html")
+    site.page("/up.html")
+    site.page("/dir/", "one.html", "/up.html")
+    off = f'<a href="//{OTHER}:PORT/off.html">off</a>'
+    site.add("/dir/one.html", answer('<img src="/picture.png"><a href="two.html">two</a>' + off))
+    site.page("/dir/two.html", "/dir/")
+    site.add("/picture.png", answer(b"\x89PNG picture", kind="image/png"))
+    far = f'<a href="/far.html">far</a><a href="//{THIRD}:PORT/x.html">x</a>'
+    site.add("/off.html", answer('<title>off</title><img src="off.png">' + far), OTHER)
+    site.add("/off.png", answer(b"\x89PNG off", kind="image/png"), OTHER)
+    site.page("/far.html", host=OTHER)
+    site.page("/x.html", host=THIRD)
+    return site
+
+
+async def captured(
+    directory: Path, start: str, settings: CrawlSettings = FAST, **options: object
+) -> set[str]:
+    """What a crawl of the small web holds, as `host-number/path`."""
+    site = small_web()
+    async with serving(site):
+        for key, page in list(site._pages.items()):
+            if isinstance(page, bytes) and b"PORT" in page:
+                body = page.partition(b"\r\n\r\n")[2].replace(b"PORT", str(site.port).encode())
+                site.add(key[1], answer(body), key[0])
+        await crawl(order_for(site.url(start), **options), directory, settings=settings)
+        found = responses_in(directory)
+        for url, record in found.items():
+            if not record.block.startswith(b"HTTP/1.1 404"):
+                assert record.block == site.sent(url)
+    return {url.removeprefix("http://127.0.0.").replace(f":{site.port}", "") for url in found}
+
+
+SITE = {"1/dir/", "1/dir/one.html", "1/dir/two.html", "1/picture.png"}
+OFFSITE = {"2/off.html", "2/off.png"}
+
+
+async def test_a_recursive_crawl_stays_below_its_directory_and_goes_one_hop_offsite(tmp_path: Path) -> None:
+    assert await captured(tmp_path, "/dir/") == SITE | OFFSITE
+
+
+async def test_without_offsite_links_only_requisites_come_from_elsewhere(tmp_path: Path) -> None:
+    settings = CrawlSettings(0, 0, 3, offsite_links=False)
+
+    assert await captured(tmp_path, "/dir/", settings) == SITE
+
+
+async def test_a_shallow_crawl_takes_the_page_and_its_requisites(tmp_path: Path) -> None:
+    assert await captured(tmp_path, "/dir/one.html", depth=0) == {"1/dir/one.html", "1/picture.png"}
+
+
+async def test_a_depth_counts_links_from_the_start(tmp_path: Path) -> None:
+    assert await captured(tmp_path, "/dir/", depth=1) == {"1/dir/", "1/dir/one.html", "1/picture.png"}
+
+
+async def test_the_scope_host_takes_pages_above_the_start(tmp_path: Path) -> None:
+    found = await captured(tmp_path, "/dir/", scope=CrawlScope.HOST)
+
+    assert found == SITE | OFFSITE | {"1/up.html"}
+
+
+async def test_the_scope_prefix_is_left_by_one_hop_only(tmp_path: Path) -> None:
+    found = await captured(tmp_path, "/dir/", scope=CrawlScope.PREFIX)
+
+    assert found == SITE | OFFSITE | {"1/up.html"}
+
+
+async def test_without_requisites_no_picture_is_fetched(tmp_path: Path) -> None:
+    assert await captured(tmp_path, "/dir/", page_requisites=False) == SITE - {"1/picture.png"} | {
+        "2/off.html"
+    }
+
+
+async def test_sitemaps_and_robots_are_read_from_the_root_only(tmp_path: Path) -> None:
+    site = Site()
+    site.page("/")
+    site.page("/dir/")
+    site.page("/hidden.html")
+    site.page("/news.html")
+    async with serving(site):
+        site.add("/robots.txt", answer(f"Sitemap: {site.url('/maps/index.xml')}\n", kind="text/plain"))
+        site.add("/sitemap.xml", answer(_urlset(site.url("/hidden.html")), kind="application/xml"))
+        index = f"<sitemapindex><sitemap><loc>{site.url('/maps/news.xml')}</loc></sitemap></sitemapindex>"
+        site.add("/maps/index.xml", answer(index, kind="application/xml", coding="gzip"))
+        site.add("/maps/news.xml", answer(_urlset(site.url("/news.html")), kind="application/xml"))
+        whole = await crawl(order_for(site.url(), sitemaps=True), tmp_path / "root")
+        assert set(responses_in(tmp_path / "root")) == {
+            site.url(path)
+            for path in (
+                *("/", "/robots.txt", "/sitemap.xml", "/maps/index.xml", "/maps/news.xml"),
+                *("/hidden.html", "/news.html"),
+            )
+        }
+        assert whole.counts.queued == whole.counts.finished == 7
+
+        await crawl(order_for(site.url("/dir/"), sitemaps=True), tmp_path / "below")
+        assert set(responses_in(tmp_path / "below")) == {site.url("/dir/")}
+
+
+def _urlset(*urls: str) -> str:
+    locations = "".join(f"<url><loc>{url}</loc></url>" for url in urls)
+    return f'<?xml version="1.0"?><urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9">{locations}</urlset>'
+
+
+async def test_robots_are_obeyed_only_where_that_is_asked_for(tmp_path: Path) -> None:
+    site = Site()
+    site.page("/", "/open.html", "/closed/page.html")
+    site.page("/open.html")
+    site.page("/closed/page.html")
+    site.add("/robots.txt", answer("User-agent: *\nDisallow: /closed/\n", kind="text/plain"))
+    async with serving(site):
+        await crawl(order_for(site.url(), obey_robots=True), tmp_path / "obedient")
+        assert set(responses_in(tmp_path / "obedient")) == set(
+            map(site.url, ("/", "/open.html", "/robots.txt"))
+        )
+
+        await crawl(order_for(site.url()), tmp_path / "free")
+        assert set(responses_in(tmp_path / "free")) == set(
+            map(site.url, ("/", "/open.html", "/closed/page.html"))
+        )
+
+
+@pytest.mark.parametrize(("path", "hops"), [("/r0", 9), ("/self", 1)])
+async def test_redirects_are_followed_so_far_and_no_farther(tmp_path: Path, path: str, hops: int) -> None:
+    site = Site()
+    for number in range(12):
+        site.add(f"/r{number}", answer(status="302 Found", fields=[f"Location: r{number + 1}"]))
+    site.add("/self", answer(status="301 Moved", fields=["Location: /self"]))
+    async with serving(site):
+        await crawl(order_for(site.url(path), depth=0), tmp_path)
+
+    assert len(responses_in(tmp_path)) == hops
+    assert max(site.asked.values()) == 1
+
+
+async def test_a_reference_is_not_taken_for_a_known_url_that_it_looks_like(tmp_path: Path) -> None:
+    site = Site()
+    async with serving(site):
+        # Appended to `http://127.0.0.1:PORT`, both look like a URL that is known by then.
+        start = f"http://{HOME}:{site.port}"
+        site.page("/", f"//{OTHER}:{site.port}/x")
+        site.page("/x", host=OTHER)
+        site.page(f"//{OTHER}:{site.port}/x")
+        await crawl(order_for(site.url(), f"{start}//{OTHER}:{site.port}/x"), tmp_path)
+
+    assert set(responses_in(tmp_path)) == {
+        f"{start}/",
+        f"{start}//{OTHER}:{site.port}/x",
+        site.url("/x", OTHER),
+    }
+
+
+async def test_lines_of_a_url_file_that_are_no_urls_are_left_out(tmp_path: Path) -> None:
+    site = Site()
+    site.page("/a")
+    heard = Heard()
+    async with serving(site):
+        lines = (
+            site.url("/a"),
+            "",
+            "# comment",
+            "ftp://127.0.0.1/",
+            site.url("/a#again"),
+            "file:///etc/passwd",
+        )
+        end = await crawl(order_for(*lines, depth=0), tmp_path, heard=heard)
+
+    assert set(responses_in(tmp_path)) == {site.url("/a")}
+    assert end.counts.queued == 1
+    assert any(message.startswith("5 start URLs are left out") for message in heard.messages)
+
+
+async def test_a_page_that_asks_for_its_cookie_first_is_captured(tmp_path: Path) -> None:
+    site = Site()
+
+    async def wall(request: Request, writer: asyncio.StreamWriter) -> None:
+        fields = ["Set-Cookie: seen=1", "Location: /wall"]
+        has_cookie = request.fields.get("cookie") == "seen=1"
+        writer.write(answer("<p>inside") if has_cookie else answer(status="302 Found", fields=fields))
+
+    site.add("/wall", wall)
+    async with serving(site):
+        await crawl(order_for(site.url("/wall")), tmp_path)
+
+    assert b"inside" in responses_in(tmp_path)[site.url("/wall")].block
+
+
+async def test_a_redirect_may_leave_the_scope(tmp_path: Path) -> None:
+    site = Site()
+    async with serving(site):
+        target = site.url("/new/", OTHER)
+        site.add("/", answer(status="301 Moved", fields=[f"Location: {target}"]))
+        site.page("/new/", "/new/page.html", host=OTHER)
+        settings = CrawlSettings(0, 0, 2, offsite_links=False)
+        await crawl(order_for(site.url()), tmp_path, settings=settings)
+
+    assert set(responses_in(tmp_path)) == {site.url(), target}
+
+
+async def test_ignored_urls_are_reported_once_and_not_fetched(tmp_path: Path) -> None:
+    site = Site()
+    site.page("/", "/a/skip.html", "/b.html")
+    site.page("/b.html", "/a/skip.html")
+    heard = Heard()
+    async with serving(site):
+        settings = CrawlSettings(0, 0, 1, ignores=("[", r"skip\.html$", "{primary_netloc}/b"))
+        await crawl(order_for(site.url()), tmp_path, settings=settings, heard=heard)
+
+    assert set(responses_in(tmp_path)) == {site.url()}
+    assert {(each.url, each.pattern, each.source) for each in heard.ignores} == {
+        (site.url("/a/skip.html"), r"skip\.html$", "accept_url"),
+        (site.url("/b.html"), "{primary_netloc}/b", "accept_url"),
+    }
+    assert any("'['" in message for message in heard.messages)
+
+
+async def test_traps_are_logged_and_left_unless_that_is_turned_off(tmp_path: Path) -> None:
+    site = Site()
+    # Each page is the same but for its own path, and leads one step deeper.
+    page = (
+        '<!doctype html><title>trap</title><p>The same text every time, long enough.</p><a href="{}">on</a>'
+    )
+    deep = "".join(f"/d{number}" for number in range(1, 6))
+    for depth in range(1, 6):
+        path = "".join(f"/d{number}" for number in range(1, depth + 1))
+        site.add(path, answer(page.format(f"{path}/d{depth + 1}")))
+    site.page("/", "/d1", "/x/x/x/x/x/y.html")
+    site.page("/x/x/x/x/x/y.html")
+    heard = Heard()
+    async with serving(site):
+        await crawl(order_for(site.url()), tmp_path / "on", heard=heard)
+        assert site.url(deep) in responses_in(tmp_path / "on") or any(
+            "DUPE" in each for each in heard.messages
+        )
+        assert site.url("/x/x/x/x/x/y.html") not in responses_in(tmp_path / "on")
+        assert any(each.startswith("LOOP") for each in heard.messages)
+
+        settings = CrawlSettings(0, 0, 2, skip_duplicate_pages=False)
+        await crawl(order_for(site.url()), tmp_path / "off", settings=settings)
+        assert {site.url(deep), site.url("/x/x/x/x/x/y.html")} <= set(responses_in(tmp_path / "off"))
+
+
+def test_the_domain_covers_subdomains() -> None:
+    from remuda.archive.crawler.scope import ScopeRules
+
+    rules = ScopeRules(
+        order_for("http://www.example.org/", scope=CrawlScope.DOMAIN), ["http://www.example.org/"]
+    )
+
+    assert rules.covers("http://a.b.example.org/", "a.b.example.org")
+    assert rules.covers("http://example.org/", "example.org")
+    assert not rules.covers("http://badexample.org/", "badexample.org")
