@@ -10,7 +10,10 @@ COMPILE := $(BIN)/uv pip compile -q --universal --python-version 3.11 --generate
 # As uv_build in pyproject.toml: a uv of that range builds the project itself, without fetching a builder.
 UV_RANGE := uv>=0.9,<0.14
 
-.PHONY: help venv setup up test check docs lock bench clean
+# Some machines forbid it. But tests start hundreds of processes, and each would compile what it imports.
+export PYTHONDONTWRITEBYTECODE :=
+
+.PHONY: help venv setup up test check lint types docs lock bench clean
 
 help: ## List these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -25,12 +28,21 @@ up: ## Start the herd, installing what is missing for that
 	@tools/setup.sh browsers
 	@exec $(BIN)/remuda up $(ARGS)
 
-test: setup check ## Run the checks, then every test
-	$(BIN)/pytest -n $(JOBS) --dist loadgroup $(ARGS)
+# Types are checked beside the tests, which wait for much: without a cache mypy takes a minute. What it says is
+# shown if something is wrong, so that the result of the tests is the last that is read.
+test: setup lint ## Run the checks and every test
+	@log=$$(mktemp); nice $(MAKE) --no-print-directory types > $$log 2>&1 & types=$$!; \
+	$(BIN)/pytest -n $(JOBS) --dist loadgroup $(ARGS); tests=$$?; \
+	wait $$types; types=$$?; [ $$types = 0 ] || cat $$log; rm $$log; \
+	exit $$((tests ? tests : types))
 
-check: venv ## Lint, format, types and import layers
+check: lint types ## Lint, format, types and import layers
+
+lint: venv
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
+
+types: venv
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 

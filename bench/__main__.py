@@ -4,8 +4,14 @@ import subprocess
 import sys
 
 MEASUREMENTS = (
+    "bench.access",
+    "bench.archive",
+    "bench.archive_parts",
+    "bench.fairness",
     "bench.gateway",
+    "bench.door",
     "bench.herd",
+    "bench.metering",
     "bench.own_browsers",
     "bench.picks",
     "bench.playwright",

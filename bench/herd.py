@@ -3,6 +3,9 @@
 The same command, and the creation of the same session, once through the herd and once straight to a driver,
 in turns; the creation of a plain session by a herd that keeps browsers warm; and what `remuda up` takes
 before any browser runs. Differences of medians within one run count.
+
+The bare driver runs as the herd's do: under a user of its own, so that Chromium has its sandbox. What the
+sandbox takes is the difference to another bare driver, whose Chromium has none.
 """
 
 import argparse
@@ -26,20 +29,26 @@ from urllib.parse import urlsplit
 import psutil
 
 from bench.report import Samples, Target, report
-from remuda.fleet.browsers import QUIET_ARGS
+from remuda.base.config import Config
+from remuda.base.confinement import Confinement, Protection, ProtectionConfig, browser_environ, protection_of
 from remuda.grid.browsers import find_browsers
+from remuda.grid.browsers.families import CHROME
 
-MARK = "REMUDA_BENCH"
+# Not called REMUDA_, which is for options.
+MARK = "LC_REMUDA_BENCH"
 START_DEADLINE = 30.0
 WARM = 2
+NO_SANDBOX = "--no-sandbox"
 _LISTENS = re.compile(r"started successfully on port (\d+)")
 
 
 class Remote:
     """A WebDriver server, and one session at it."""
 
-    def __init__(self, name: str, netloc: str) -> None:
+    def __init__(self, name: str, netloc: str, *args: str) -> None:
+        """`args` are those that its browsers are started with."""
         self.name = name
+        self.args = args
         self._connection = http.client.HTTPConnection(netloc, timeout=60)
         self._session = ""
 
@@ -76,9 +85,13 @@ def main() -> None:
     options = parse()
     ups = [measure_up() for _ in range(options.ups)]
     with ExitStack() as stack:
-        bare = stack.enter_context(bare_driver())
+        protection = protection_of(Config(ProtectionConfig()))
+        args = [*CHROME.args, *CHROME.headless_args]  # As the herd does by itself.
+        sandbox = [] if protection.has_sandbox else [NO_SANDBOX]
+        bare = stack.enter_context(bare_driver("bare", protection, *args, *sandbox))
+        exposed = stack.enter_context(bare_driver("bare, no sandbox", protection, *args, NO_SANDBOX))
         herd = Remote("herd", stack.enter_context(herd_up())[0])
-        samples = measure([bare, herd], sessions=options.sessions, commands=options.commands)
+        samples = measure([bare, exposed, herd], sessions=options.sessions, commands=options.commands)
     samples["warm session, ms"] = {"herd": measure_warm(options.sessions)}
     samples["up, s to ready"] = {"herd": [seconds for seconds, _ in ups]}
     samples["up, MB without a browser"] = {"herd": [megabytes for _, megabytes in ups]}
@@ -94,12 +107,12 @@ def parse() -> argparse.Namespace:
 
 
 def measure(remotes: list[Remote], *, sessions: int, commands: int) -> Samples:
-    """Creations and commands in ms, the two in turns."""
+    """Creations and commands in ms, in turns."""
     creations: dict[str, list[float]] = {remote.name: [] for remote in remotes}
     answers: dict[str, list[float]] = {remote.name: [] for remote in remotes}
     for turn in range(sessions + 1):
         for remote in remotes if turn % 2 else remotes[::-1]:
-            took = remote.open(session_request())
+            took = remote.open(session_request(*remote.args))
             if turn:  # The first start of a browser reads it from the disk.
                 creations[remote.name].append(took * 1000)
             if turn < sessions:
@@ -119,7 +132,7 @@ def measure_warm(sessions: int) -> list[float]:
         herd = Remote("warm herd", netloc)
         for _ in range(sessions):
             await_warm(mark)
-            took.append(herd.open({"capabilities": {"alwaysMatch": {"browserName": "chrome"}}}) * 1000)
+            took.append(herd.open(session_request()) * 1000)
             herd.close()
     return took
 
@@ -150,11 +163,9 @@ def has_page(driver: psutil.Process) -> bool:
         return False
 
 
-def session_request() -> dict[str, Any]:
-    """What both are asked for: the arguments that the herd would add by itself."""
-    browser = find_browsers()[0]
-    args = [*QUIET_ARGS, "--headless=new", *(["--no-sandbox"] if os.geteuid() == 0 else [])]
-    wanted = {"browserName": browser.name, "goog:chromeOptions": {"args": args}}
+def session_request(*args: str) -> dict[str, Any]:
+    """The request for a session of the browser that the herd offers first."""
+    wanted = {"browserName": CHROME.name, CHROME.options: {"args": list(args)}}
     return {"capabilities": {"alwaysMatch": wanted}}
 
 
@@ -243,22 +254,26 @@ def herd_up(*options: str) -> Iterator[tuple[str, str]]:
 
 
 @contextmanager
-def bare_driver() -> Iterator[Remote]:
-    """A ChromeDriver without anything in front of it."""
+def bare_driver(name: str, protection: Protection, *args: str) -> Iterator[Remote]:
+    """A ChromeDriver without anything in front of it, under a user of its own if root starts it."""
+    confinement = Confinement.claim(protection)
     with tempfile.TemporaryDirectory(prefix="bench-") as directory:
+        confinement.own(Path(directory))
         process = subprocess.Popen(
             [str(find_browsers()[0].driver), "--port=0", "--log-level=WARNING"],
             stdout=subprocess.PIPE,
             text=True,
-            env={**os.environ, "TMPDIR": directory},
+            env=browser_environ(Path(directory)),
+            preexec_fn=confinement.beside(),
         )
         try:
             assert process.stdout is not None
             found = next(match for line in process.stdout if (match := _LISTENS.search(line)))
-            yield Remote("bare", f"127.0.0.1:{found[1]}")
+            yield Remote(name, f"127.0.0.1:{found[1]}", *args)
         finally:
             process.terminate()
             process.wait(START_DEADLINE)
+            confinement.release()
 
 
 if __name__ == "__main__":

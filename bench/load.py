@@ -3,6 +3,7 @@
 import asyncio
 import re
 import socket
+import ssl
 import subprocess
 import time
 from collections.abc import Iterator
@@ -15,6 +16,9 @@ import uvloop
 from bench.peers import ECHO_PATH, HTTP_PATH, Peer
 
 CONNECTIONS = 32
+UNVERIFIED = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+UNVERIFIED.check_hostname = False
+UNVERIFIED.verify_mode = ssl.CERT_NONE
 # A masked text frame: FIN and opcode, mask bit and length, key, 64 bytes.
 FRAME = b"\x81\xc0" + b"key!" + b"m" * 64
 HANDSHAKE = (
@@ -26,8 +30,9 @@ REQUEST = f"GET {HTTP_PATH} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode()
 
 def requests_per_second(peer: Peer, seconds: int) -> float:
     """What wrk counts with one thread and keep-alive; fails on any answer that is not 2xx."""
-    url = f"http://127.0.0.1:{peer.port}{HTTP_PATH}"
-    command = ["wrk", "-t1", f"-c{CONNECTIONS}", f"-d{seconds}s", url]
+    url = f"{peer.scheme}://127.0.0.1:{peer.port}{HTTP_PATH}"
+    shown = ["-H", f"Authorization: Bearer {peer.token}"] if peer.token else []
+    command = ["wrk", "-t1", f"-c{CONNECTIONS}", f"-d{seconds}s", *shown, url]
     found = subprocess.run(command, check=True, capture_output=True, text=True, timeout=seconds + 30).stdout
     rate = re.search(r"Requests/sec:\s+([0-9.]+)", found)
     if rate is None or "Non-2xx" in found or "Socket errors" in found:
@@ -39,10 +44,12 @@ def latencies_ms(peers: list[Peer], rounds: int) -> dict[str, float]:
     """The median time of one request, the peers taking turns so that noise hits all alike."""
     sockets = {peer.name: _connect(peer) for peer in peers}
     times: dict[str, list[float]] = {peer.name: [] for peer in peers}
+    requests = {peer.name: _with_token(REQUEST, peer) for peer in peers}
     for _ in range(rounds):
         for name, sock in sockets.items():
+            request = requests[name]
             begin = time.perf_counter()
-            sock.sendall(REQUEST)
+            sock.sendall(request)
             sock.recv(65536)
             times[name].append((time.perf_counter() - begin) * 1000)
     for sock in sockets.values():
@@ -50,10 +57,14 @@ def latencies_ms(peers: list[Peer], rounds: int) -> dict[str, float]:
     return {name: median(values) for name, values in times.items()}
 
 
+def _with_token(request: bytes, peer: Peer) -> bytes:
+    return request[:-2] + f"Authorization: Bearer {peer.token}\r\n\r\n".encode() if peer.token else request
+
+
 def _connect(peer: Peer) -> socket.socket:
     sock = socket.create_connection(("127.0.0.1", peer.port), timeout=10)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return sock
+    return UNVERIFIED.wrap_socket(sock) if peer.scheme == "https" else sock
 
 
 class PingPong(asyncio.Protocol):
@@ -85,8 +96,10 @@ def messages_per_second(peer: Peer, seconds: float) -> float:
 
     async def play() -> float:
         loop = asyncio.get_running_loop()
+        tls = UNVERIFIED if peer.scheme == "https" else None
         players = [
-            (await loop.create_connection(PingPong, "127.0.0.1", peer.port))[1] for _ in range(CONNECTIONS)
+            (await loop.create_connection(PingPong, "127.0.0.1", peer.port, ssl=tls))[1]
+            for _ in range(CONNECTIONS)
         ]
         begin, before = time.perf_counter(), sum(player.count for player in players)
         await asyncio.sleep(seconds)

@@ -19,6 +19,8 @@ from playwright.async_api import Browser, Playwright, async_playwright
 
 from bench.report import Samples, Target, ratio, report
 from remuda.base.config import Config
+from remuda.base.confinement import ProtectionConfig
+from remuda.fleet.browsers import BrowserConfig
 from remuda.playwright.browsers import find_launch
 
 COLD, WARM, LAUNCH = "own, cold", "own, warm", "plain launch()"
@@ -99,7 +101,9 @@ async def obtain(playwright: Playwright, of: Herd | None) -> Browser:
     if of is not None:
         return await playwright.chromium.connect(of.url)
     # As this process's own user, which may be root, unlike the herd's browsers.
-    options = dict(find_launch("chromium", Config(browser_uids="")).options)
+    options = dict(
+        find_launch("chromium", Config(BrowserConfig(), ProtectionConfig(browser_uids=""))).options
+    )
     return await playwright.chromium.launch(
         executable_path=options.get("executablePath"),
         args=options["args"],

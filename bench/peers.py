@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
@@ -18,6 +18,7 @@ HTTP_SESSION = "11111111-1111-4111-8111-111111111111"
 ECHO_SESSION = "22222222-2222-4222-8222-222222222222"
 HTTP_PATH = f"/session/{HTTP_SESSION}/url"
 ECHO_PATH = f"/session/{ECHO_SESSION}/se/bidi"
+TOKEN = "rmd_" + "b" * 43
 START_DEADLINE = 10.0
 
 _NGINX = """
@@ -46,7 +47,8 @@ _UPSTREAM = """
 _PROXY = """
   upstream pages {{ server 127.0.0.1:{pages}; keepalive 128; keepalive_requests 100000000; }}
   server {{
-    listen 127.0.0.1:{port} backlog=4096;
+    listen 127.0.0.1:{port} {tls} backlog=4096;
+    {certificate}
     proxy_http_version 1.1;
     location / {{ proxy_pass http://pages; proxy_set_header Connection ""; }}
     location {echo_path} {{
@@ -65,6 +67,8 @@ class Peer(NamedTuple):
     name: str
     port: int
     pid: int
+    scheme: str = "http"
+    token: str = ""
 
 
 class Field(NamedTuple):
@@ -80,14 +84,39 @@ class Field(NamedTuple):
 def field() -> Iterator[Field]:
     """Start the upstreams and both gateways; stop them all at the end."""
     with ExitStack() as stack:
-        pages = free_port()
-        direct = stack.enter_context(nginx("direct", pages, _UPSTREAM.format(port=pages)))
+        direct = stack.enter_context(upstream())
+        pages = direct.port
         echo = stack.enter_context(python("echo", free_port()))
         port = free_port()
-        config = _PROXY.format(port=port, pages=pages, echo=echo.port, echo_path=ECHO_PATH)
-        peer = stack.enter_context(nginx("nginx", port, config))
+        peer = stack.enter_context(nginx("nginx", port, proxy(port, pages, echo.port)))
         ours = stack.enter_context(python("gateway", free_port(), str(pages), str(echo.port)))
         yield Field(direct, echo, peer, ours)
+
+
+def upstream() -> AbstractContextManager[Peer]:
+    """An nginx that answers everything with the same small JSON."""
+    port = free_port()
+    return nginx("direct", port, _UPSTREAM.format(port=port))
+
+
+def proxy(port: int, pages: int, echo: int, *, cert: str = "", key: str = "") -> str:
+    """The config of an nginx that passes on what it gets, in TLS if it has a certificate."""
+    # As the gateway: the default of older releases leaves out TLS 1.3, whose records cost more.
+    protocols = "ssl_protocols TLSv1.2 TLSv1.3;"
+    certificate = f"ssl_certificate {cert}; ssl_certificate_key {key}; {protocols}" if cert else ""
+    tls = "ssl" if cert else ""
+    return _PROXY.format(
+        port=port, pages=pages, echo=echo, echo_path=ECHO_PATH, tls=tls, certificate=certificate
+    )
+
+
+def make_certificate(directory: Path) -> tuple[str, str]:
+    """A certificate for this machine, with the kind of key that is usual now."""
+    cert, key = str(directory / "cert.pem"), str(directory / "key.pem")
+    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"]
+    command += ["-nodes", "-days", "2", "-subj", "/CN=localhost", "-keyout", key, "-out", cert]
+    subprocess.run(command, check=True, capture_output=True)
+    return cert, key
 
 
 @contextmanager

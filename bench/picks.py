@@ -17,14 +17,14 @@ import uvloop
 from bench.report import Samples, Target, report
 from remuda.base.ids import ConnectionId, WorkerId, new_id
 from remuda.playwright.leases import Leases
-from remuda.playwright.model import Browser, Limits, Place, Worker
+from remuda.playwright.model import Browser, Place, Worker, WorkerLimits
 from remuda.playwright.registry import Registry
 from remuda.playwright.selector import Selector
 from remuda.store import Store
 from remuda.store.embedded import embedded_redis
 
 FLEETS = (10, 100, 1_000, 5_000)
-LIMITS = Limits(concurrent=2, lease=3600)
+LIMITS = WorkerLimits(concurrent=2, lease=3600)
 BATCH = 200
 
 T = TypeVar("T")

@@ -22,12 +22,13 @@ from playwright._impl._driver import compute_driver_executable
 from bench.peers import Peer, cpu_seconds, free_port, nginx, rss, running
 from bench.player import DEADLINE, Player, play
 from bench.report import Target, ratio, report
-from remuda.base.config import Config
+from remuda.base.config import Config, HerdConfig
 from remuda.base.ids import WorkerId
 from remuda.fleet.line import who_waits
 from remuda.keyspace.playwright import ACTIVE_CONNECTIONS
 from remuda.playwright.model import Browser, Worker
 from remuda.playwright.registry import Registry
+from remuda.playwright.room import PlaywrightConfig
 from remuda.store import Store
 from remuda.store.embedded import embedded_redis
 
@@ -136,11 +137,8 @@ def gateway(redis_url: str, directory: str, *, places: int) -> Iterator[Peer]:
     """A gateway's own process, as operators run it."""
     port = free_port()
     config = Config(
-        redis=redis_url,
-        data=Path(directory),
-        port=port,
-        playwright_concurrent=places,
-        playwright_lifetime=1_000_000_000,
+        HerdConfig(redis=redis_url, data=Path(directory), port=port),
+        PlaywrightConfig(playwright_concurrent=places, playwright_lifetime=1_000_000_000),
     )
     command = [sys.executable, "-m", "remuda.cli.main", "run", "gateway"]
     with running(command, port, config.environ()) as pid:

@@ -21,6 +21,7 @@ import uvloop
 from bench.peers import Peer, free_port, rss, running
 from bench.report import Target, report
 from remuda.base.ids import SessionId, new_id
+from remuda.fleet.origin import UNKNOWN
 from remuda.grid.model import State
 from remuda.grid.omission import encode_request
 from remuda.grid.sessions import Sessions
@@ -101,7 +102,7 @@ class CannedNode(asyncio.Protocol):
 
 async def come_alive(store: Store, port: int) -> SessionId:
     session = SessionId(new_id())
-    await Sessions(store).create(session, requested=encode_request([{}]), downstream={})
+    await Sessions(store).create(session, requested=encode_request([{}]), origin=UNKNOWN)
     await Sessions(store).move(session, State.PENDING, code="SCHED")
     await store.hset(grid.SESSION_UPSTREAM(session), {"host": "127.0.0.1", "port": port})
     await Sessions(store).move(session, State.ALIVE, code="NALIVE")

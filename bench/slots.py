@@ -14,6 +14,7 @@ import uvloop
 
 from bench.report import Samples, Target, report
 from remuda.base.ids import OrchestratorId, SessionId, new_id
+from remuda.fleet.origin import UNKNOWN
 from remuda.grid.model import State
 from remuda.grid.omission import encode_request
 from remuda.grid.sessions import Sessions, node_beat
@@ -66,7 +67,7 @@ async def populate(store: Store, sessions: int, slots: int) -> list[SessionId]:
     for start in range(0, sessions, BATCH):
         batch = everybody[start : start + BATCH]
         await asyncio.gather(
-            *(Sessions(store).create(each, requested=encode_request([{}]), downstream={}) for each in batch)
+            *(Sessions(store).create(each, requested=encode_request([{}]), origin=UNKNOWN) for each in batch)
         )
     holders = everybody[:slots]
     for start in range(0, slots, BATCH):
@@ -87,7 +88,7 @@ async def give_and_take(store: Store, own: OwnSlots, holder: SessionId) -> None:
     await Slots(store).release(holder)
     await own.recycle()
     successor = SessionId(new_id())
-    await Sessions(store).create(successor, requested=encode_request([{}]), downstream={})
+    await Sessions(store).create(successor, requested=encode_request([{}]), origin=UNKNOWN)
     await come_alive(store, successor)
 
 

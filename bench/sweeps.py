@@ -16,6 +16,7 @@ import uvloop
 from bench.report import Samples, Target, report
 from bench.slots import slowest, watch_commands
 from remuda.base.ids import SessionId, new_id
+from remuda.fleet.origin import UNKNOWN
 from remuda.grid.model import State
 from remuda.grid.omission import encode_request
 from remuda.grid.sessions import Sessions
@@ -62,7 +63,7 @@ async def populate(store: Store, sessions: int) -> None:
 
 async def end_one(store: Store, number: int) -> None:
     session = SessionId(new_id())
-    await Sessions(store).create(session, requested=encode_request([{}]), downstream={})
+    await Sessions(store).create(session, requested=encode_request([{}]), origin=UNKNOWN)
     if number % 10:
         await Sessions(store).move(session, State.TERMINATED, code="CLEFT")
 

@@ -4,15 +4,17 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from remuda.cli.pages import render_errors, render_options
+from remuda.cli.rooms import ROOMS
 from remuda.keyspace.page import render_page
-from remuda.ops.metrics_text import render_metrics
+from remuda.ops.exporter import all_metrics
+from remuda.ops.exporter import render_page as render_metrics
 
 REFERENCE = Path(__file__).resolve().parent.parent / "docs/reference"
 PAGES: Mapping[str, Callable[[], str]] = {
     "config.md": render_options,
     "errors.md": render_errors,
     "keys.md": render_page,
-    "metrics.md": render_metrics,
+    "metrics.md": lambda: render_metrics(all_metrics(ROOMS)),
 }
 
 

@@ -39,7 +39,7 @@ GROUPS: Mapping[str, Mapping[str, Sequence[str]]] = {
         "redis-tools": ("redis-server", "redis-check-rdb"),
         "npm": ("npm",),
     },
-    "bench": {"nginx": ("nginx",), "wrk": ("wrk",)},
+    "bench": {"nginx": ("nginx",), "wget": ("wget",), "wrk": ("wrk",)},
 }
 
 # Where a group has packages of npm, locked; the node that runs them comes with Python's Playwright.
