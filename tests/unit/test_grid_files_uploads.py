@@ -128,7 +128,7 @@ FLAGS, METHOD = 6, 8
     ("archive", "words"),
     [
         (change(zip_of(("a", b"x")), FLAGS, 1), "encrypted"),
-        (change(zip_of(("a", b"x" * 99)), METHOD, 99), "cannot be unpacked"),
+        (change(zip_of(("a", b"x" * 99)), METHOD, 99), "is not compressed by deflate"),
         (spoil(zip_of(("a", bytes(range(256))))), "cannot be unpacked"),
     ],
     ids=["encrypted", "unknown method", "spoilt"],
@@ -158,3 +158,14 @@ def test_all_files_of_a_session_share_its_room(tmp_path: Path) -> None:
         uploads.take(request_with(zip_of(("b", b"12345"))))
 
     assert uploads.take(request_with(zip_of(("c", b"1234")))).read_bytes() == b"1234"
+
+
+@pytest.mark.parametrize("compression", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_a_small_archive_cannot_fill_the_memory(tmp_path: Path, compression: int) -> None:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", compression) as archive:
+        archive.writestr("zeros", bytes(1000))
+
+    with pytest.raises(InvalidArgument, match="'zeros' is not compressed by deflate"):
+        Uploads(tmp_path).take(request_with(packed.getvalue()))
+    assert files_below(tmp_path) == []

@@ -3,6 +3,8 @@
 import base64
 import io
 import json
+import time
+import warnings
 import zipfile
 from collections.abc import Mapping
 
@@ -170,3 +172,51 @@ def test_an_extension_in_a_profile_is_looked_at_too() -> None:
 def test_what_is_not_an_extension_is_refused() -> None:
     with pytest.raises(InvalidArgument, match="not an archive"):
         check_extension("nonsense", NOTHING_MORE, where="'extensions'")
+
+
+def test_a_file_of_line_breaks_is_read_in_no_time() -> None:
+    began = time.process_time()
+
+    kept, _ = kept_of({"prefs.js": "\n" * 100_000 + 'user_pref("dom.push.enabled", false);'})
+
+    # Minutes, if the time grew with the square of their number.
+    assert time.process_time() - began < 20
+    assert b"dom.push.enabled" in kept["user.js"]
+
+
+def test_an_extension_with_many_manifests_is_refused() -> None:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Of names that come twice.
+        for _ in range(5):
+            archive.writestr("manifest.json", "{}")
+
+    with pytest.raises(InvalidArgument, match="it has 5 manifests"):
+        check_extension(packed.getvalue(), NOTHING_MORE, where="the request")
+
+
+@pytest.mark.parametrize("compression", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_what_only_zipfile_can_unpack_is_refused(compression: int) -> None:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", compression) as archive:
+        archive.writestr("manifest.json", "{}")
+    bomb = packed.getvalue()
+
+    with pytest.raises(InvalidArgument, match="is not compressed by deflate"):
+        check_extension(bomb, NOTHING_MORE, where="the request")
+    with pytest.raises(InvalidArgument, match="is not compressed by deflate"):
+        take_apart(text(bomb), NOTHING_MORE)
+
+
+def test_an_archive_with_too_many_entries_is_not_even_read() -> None:
+    # As a bomb is made: entries without content, and a directory that claims to have none of them.
+    entry = zipped({"a": ""})
+    start, end = entry.index(b"PK\x01\x02"), entry.index(b"PK\x05\x06")
+    directory = entry[start:end] * 20_001
+    size = len(directory).to_bytes(4, "little")
+    bomb = entry[:start] + directory + entry[end : end + 12] + size + entry[end + 16 :]
+
+    with pytest.raises(InvalidArgument, match="it has more than 20000 files"):
+        take_apart(text(bomb), NOTHING_MORE)
+    with pytest.raises(InvalidArgument, match="it has more than 20000 files"):
+        check_extension(bomb, NOTHING_MORE, where="the request")

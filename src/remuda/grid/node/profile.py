@@ -6,18 +6,17 @@ holds for the capability's own. All of this blocks: call it in a thread.
 """
 
 import base64
-import binascii
 import io
 import json
 import re
 import zipfile
-import zlib
 from collections.abc import Iterator
 from typing import Any
 
 from remuda.base.errors import InvalidArgument
 from remuda.fleet.permits import Allowance
 from remuda.fleet.permits.firefox import PREFERENCES
+from remuda.grid.node.archives import BROKEN_ARCHIVE, open_archive
 from remuda.grid.node.extensions import check_extension
 
 MAX_ENTRIES = 5000
@@ -28,8 +27,9 @@ MAX_EXTENSIONS = 128 << 20
 # The later has the last word.
 _PREFERENCE_FILES = ("prefs.js", "user.js")
 _EXTENSION = re.compile(r"extensions/[A-Za-z0-9@{}._ -]{1,128}\.xpi")
+# Only blanks before it, no line breaks: of a file full of those, each would be tried with all that follow.
 _PREFERENCE = re.compile(
-    r"""^\s*(?:user_pref|pref)\s*\(\s*("(?:[^"\\\n]|\\.)*")\s*,\s*"""
+    r"""^[ \t]*(?:user_pref|pref)\s*\(\s*("(?:[^"\\\n]|\\.)*")\s*,\s*"""
     r"""("(?:[^"\\\n]|\\.)*"|true|false|-?\d{1,10})\s*\)\s*;""",
     re.MULTILINE,
 )
@@ -39,7 +39,7 @@ def take_apart(profile: str, allowed: Allowance) -> tuple[str, list[str]]:
     """The profile with its harmless parts only, and the names of what was left out of it."""
     kept, dropped = io.BytesIO(), []
     try:
-        archive = zipfile.ZipFile(io.BytesIO(base64.b64decode(profile, validate=False)))
+        archive = open_archive(base64.b64decode(profile, validate=False))
         if len(archive.infolist()) > MAX_ENTRIES:
             raise InvalidArgument(f"'profile' has {len(archive.infolist())} files; it may have {MAX_ENTRIES}")
         with zipfile.ZipFile(kept, "w", zipfile.ZIP_DEFLATED) as harmless:
@@ -55,17 +55,7 @@ def take_apart(profile: str, allowed: Allowance) -> tuple[str, list[str]]:
                     harmless.writestr(name, content, zipfile.ZIP_STORED)
                 elif name not in _PREFERENCE_FILES and not name.endswith("/"):
                     dropped.append(name)
-    # zipfile raises any of these when an archive is damaged, encrypted or compressed in an unknown way.
-    except (
-        zipfile.BadZipFile,
-        zlib.error,
-        binascii.Error,
-        EOFError,
-        NotImplementedError,
-        RuntimeError,
-        ValueError,
-        OSError,
-    ) as error:
+    except BROKEN_ARCHIVE as error:
         raise InvalidArgument(f"'profile' is not a zip archive in base64: {error}") from error
     return base64.b64encode(kept.getbuffer()).decode(), [f"{name[:100]} in profile" for name in dropped]
 

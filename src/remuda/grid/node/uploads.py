@@ -4,8 +4,6 @@ Nothing in the archive is believed: not its names, not its sizes. All of this bl
 """
 
 import base64
-import binascii
-import io
 import re
 import stat
 import unicodedata
@@ -15,6 +13,7 @@ from pathlib import Path
 from typing import IO, BinaryIO
 
 from remuda.base.errors import InvalidArgument
+from remuda.grid.node.archives import BROKEN_ARCHIVE, open_archive
 from remuda.grid.wire import read_json
 
 MAX_BODY = 64 << 20
@@ -63,8 +62,8 @@ def _archive(body: bytes) -> zipfile.ZipFile:
     try:
         # Clients break the lines of their base64, each as it likes. Most do not, and a copy may be large.
         data = base64.b64decode("".join(text.split()) if _has_space(text) else text, validate=True)
-        return zipfile.ZipFile(io.BytesIO(data))
-    except (binascii.Error, ValueError, zipfile.BadZipFile) as error:
+        return open_archive(data)
+    except BROKEN_ARCHIVE as error:  # ValueError is what base64 raises, too.
         raise InvalidArgument(f"'file' is not the base64 text of a zip: {error}") from error
 
 
