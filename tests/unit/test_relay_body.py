@@ -93,3 +93,21 @@ def test_half_a_size_line_is_held_back() -> None:
 
 def test_the_content_of_chunks_can_be_had() -> None:
     assert unchunk(WHOLE) == b"abc0123456789"
+
+
+def test_a_request_of_many_tiny_chunks_is_refused() -> None:
+    tiny, fair = b"1\r\n \r\n" * 10_000, b"400\r\n" + b" " * 1024 + b"\r\n"
+    request, response = Chunked(is_request=True), Chunked()
+
+    # What clients send: some tiny chunks, and any number of larger ones.
+    feed(request, [tiny] * 5 + [fair * 1000] * 20)
+    with pytest.raises(MalformedBody, match="too small"):
+        feed(request, [tiny] * 20)
+    feed(response, [tiny] * 20)
+
+
+def test_long_lines_between_chunks_count_as_much_as_many() -> None:
+    chunk = b"1;" + b"x" * 4000 + b"\r\n \r\n"
+
+    with pytest.raises(MalformedBody, match="too small"):
+        feed(Chunked(is_request=True), [chunk] * 100)

@@ -87,7 +87,7 @@ class Client(asyncio.Protocol):
         self.exchange = exchange = Exchange(self, request, end)
         self.relay.observer.request_started(request)
         if head.length:
-            exchange.body = body_of(head.length)
+            exchange.body = body_of(head.length, is_request=True)
             self._buffer = self._read_body(exchange, data[end:])
         else:
             self._buffer = data[end:]
