@@ -11,6 +11,7 @@ from aiohttp.test_utils import TestServer
 
 from grids import all_sessions
 from managers import Client, open_orchestrator
+from remuda.fleet.relay.bodies import Bodies
 from remuda.gateway import bidi
 from remuda.gateway.frames import NORMAL, NOT_TEXT, POLICY, TOO_BIG
 from remuda.grid.model import State
@@ -20,6 +21,8 @@ from scripted_workers import Door, front_door
 from waiting import eventually
 
 DEADLINE = 20.0
+# A client that closes its WebSocket waits for the other side no longer than this.
+SOON = aiohttp.ClientWSTimeout(ws_close=0.1)
 NEW = {
     "id": 7,
     "method": "session.new",
@@ -105,7 +108,7 @@ async def test_a_session_ends_whose_client_leaves_while_it_waits(
     store: Store, door: Door, client: Client
 ) -> None:
     await open_orchestrator(store, 0)
-    socket = await door.connect("/session")
+    socket = await door.connect("/session", timeout=SOON)
     await socket.send_json(NEW)
     await eventually(lambda: all_sessions(store), DEADLINE)
     (session,) = await all_sessions(store)
@@ -174,6 +177,28 @@ async def test_what_cannot_be_read_closes_the_websocket(door: Door, monkeypatch:
 
     assert (await binary.receive(timeout=DEADLINE)).data == NOT_TEXT
     assert (await large.receive(timeout=DEADLINE)).data == TOO_BIG
+
+
+async def test_large_messages_together_take_no_more_memory_than_is_set_aside(
+    store: Store, door: Door, client: Client
+) -> None:
+    await open_orchestrator(store, 0)
+    bodies = door.gateway.bidi.bodies = Bodies(1_000_000)
+    large = {**NEW, "params": {"capabilities": {"alwaysMatch": {"test:padding": "x" * 400_000}}}}
+    sockets = [await door.connect("/session", timeout=SOON) for _ in range(4)]
+    for socket in sockets:
+        await socket.send_json(large)
+    await eventually(lambda: all_sessions(store), DEADLINE)
+
+    # A small message does not wait for large ones.
+    small = await door.connect("/session")
+    assert (await talk(small, {"id": 1, "method": "session.status", "params": {}}))["type"] == "success"
+    assert 400_000 < bodies.held < 800_000
+
+    for socket in sockets:
+        await socket.close()
+    await eventually(lambda: bodies.held == 0, DEADLINE)
+    await small.close()
 
 
 async def test_a_client_that_says_nothing_is_not_kept(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,11 +28,15 @@ def client_frame(first: int, payload: bytes = b"", *, length: bytes | None = Non
     return bytes([first]) + length + MASK + unmask(payload, MASK)
 
 
+async def take_any(_size: int) -> None:
+    """There is room for everything."""
+
+
 async def read(data: bytes) -> tuple[Opcode, bytes]:
     reader = asyncio.StreamReader()
     reader.feed_data(data)
     reader.feed_eof()
-    return await read_message(reader, max_size=LIMIT)
+    return await read_message(reader, max_size=LIMIT, take_room=take_any)
 
 
 @pytest.mark.parametrize("size", [0, 1, 125, 126, 65535, 65536, LIMIT])

@@ -21,6 +21,7 @@ from remuda.fleet.http_client import accept_key, ask, dial_websocket
 from remuda.fleet.internal import NO_TLS, InternalTls
 from remuda.fleet.origin import Origin
 from remuda.fleet.relay import Address, Forward, Request
+from remuda.fleet.relay.bodies import Bodies
 from remuda.fleet.relay.head import END, MAX_HEAD, read_head
 from remuda.fleet.secret import HerdSecret
 from remuda.gateway.directory import SessionDirectory
@@ -29,6 +30,7 @@ from remuda.gateway.frames import (
     NORMAL,
     NOT_TEXT,
     POLICY,
+    TRY_LATER,
     BadFrame,
     Opcode,
     close_frame,
@@ -45,6 +47,8 @@ log = get_logger(__name__)
 MESSAGE_TIMEOUT = 60.0
 # Capabilities may carry a browser profile.
 MAX_MESSAGE = 16 << 20
+# Of all clients that have no session yet, together.
+MESSAGES_ROOM = 128 << 20
 # Only messages up to this are looked at for session.end.
 SHORT = 1024
 HEAD_TIMEOUT = 30.0
@@ -104,6 +108,7 @@ class Bidi:
         self.address = Address("127.0.0.1", 0)
         """Where the conversations are; known once it has started."""
         self._talks: set[asyncio.Task[None]] = set()
+        self.bodies = Bodies(MESSAGES_ROOM)
 
     async def start(self) -> None:
         """Opens the port that conversations are forwarded to."""
@@ -165,6 +170,8 @@ class Bidi:
         except asyncio.CancelledError:
             writer.write(close_frame(GOING_AWAY))
             raise
+        finally:
+            talk.give_room_back()
 
     # What a conversation needs of the herd
 
@@ -244,12 +251,31 @@ class _Talk:
         # Held for each frame to the client: what is said here must not stand in the middle of another.
         self._speaking = asyncio.Lock()
         self._is_ending = False
+        # Taken for its message.
+        self._room = 0
+
+    async def _take_room(self, size: int) -> None:
+        bodies = self._bidi.bodies
+        if not bodies.take(size, own=self._room):
+            if self._room:
+                # To wait with half a message could keep others waiting that have the other half of theirs.
+                raise BadFrame(TRY_LATER, "Messages of other clients take all memory for them.")
+            await bodies.wait(size)
+        self._room += size
+
+    def give_room_back(self) -> None:
+        """The message is no longer needed."""
+        room, self._room = self._room, 0
+        self._bidi.bodies.give_back(room)
 
     async def run(self) -> None:
         """Answers the client until it has a session, then lets the two talk."""
         while True:
+            self.give_room_back()
             async with asyncio.timeout(MESSAGE_TIMEOUT):
-                opcode, payload = await read_message(self._reader, max_size=MAX_MESSAGE)
+                opcode, payload = await read_message(
+                    self._reader, max_size=MAX_MESSAGE, take_room=self._take_room
+                )
             if opcode is Opcode.CLOSE:
                 self._writer.write(server_frame(Opcode.CLOSE, payload[:2] or NORMAL.to_bytes(2, "big")))
                 return
@@ -290,6 +316,7 @@ class _Talk:
             leaving.cancel()
             creating.cancel()
             await asyncio.wait([creating])
+        self.give_room_back()
         try:
             self._succeed(command, value)
             await self._pass_on(SessionId(value["sessionId"]), reader, writer)

@@ -5,12 +5,14 @@ wsproto would give messages without their bytes: each would have to be put toget
 
 import asyncio
 import struct
+from collections.abc import Awaitable, Callable
 from enum import IntEnum
 from typing import NamedTuple
 
 from remuda.base.errors import Refused
 
 NORMAL, GOING_AWAY, PROTOCOL_ERROR, NOT_TEXT, POLICY, TOO_BIG = 1000, 1001, 1002, 1003, 1008, 1009
+TRY_LATER = 1013
 CHUNK = 64 << 10
 
 
@@ -64,8 +66,11 @@ async def read_frame_head(reader: asyncio.StreamReader, *, is_masked: bool) -> F
     return FrameHead(opcode, is_last, mask, length, raw + mask)
 
 
-async def read_message(reader: asyncio.StreamReader, *, max_size: int) -> tuple[Opcode, bytes]:
-    """The next whole message or control frame of a client; raises as `read_frame_head` does.
+async def read_message(
+    reader: asyncio.StreamReader, *, max_size: int, take_room: Callable[[int], Awaitable[None]]
+) -> tuple[Opcode, bytes]:
+    """The next whole message or control frame of a client; raises as `read_frame_head` does. Bytes of a
+    payload are read once there is room for them.
 
     A control frame within a message is dropped: it comes from a client that is about to be told of an error.
     """
@@ -75,6 +80,7 @@ async def read_message(reader: asyncio.StreamReader, *, max_size: int) -> tuple[
         head = await read_frame_head(reader, is_masked=True)
         if len(parts) + head.length > max_size:
             raise BadFrame(TOO_BIG, f"A message is larger than {max_size} bytes.")
+        await take_room(head.length)
         payload = unmask(await reader.readexactly(head.length), head.mask)
         if head.opcode >= Opcode.CLOSE:
             if kind is None or head.opcode is Opcode.CLOSE:
