@@ -165,7 +165,7 @@ async def test_an_upstream_that_hangs_up_without_an_answer_is_a_502() -> None:
     async with relaying() as kit:
         kit.upstream.reply = hang_up
 
-        assert (await (await kit.send(POST)).receive(b"UpstreamUnavailable")).startswith(b"HTTP/1.1 502 ")
+        assert (await (await kit.send(POST)).receive(b"UpstreamLost")).startswith(b"HTTP/1.1 502 ")
 
 
 async def test_a_router_may_know_why_an_upstream_hung_up() -> None:
@@ -210,7 +210,7 @@ async def test_a_post_is_never_sent_twice() -> None:
 
         client.send(POST)
 
-        assert (await client.receive(b"UpstreamUnavailable")).startswith(b"HTTP/1.1 502 ")
+        assert (await client.receive(b"UpstreamLost")).startswith(b"HTTP/1.1 502 ")
         assert kit.upstream.received == POST + POST
 
 
@@ -245,7 +245,7 @@ async def test_an_upstream_that_speaks_something_else_is_a_502(nonsense: bytes) 
     async with relaying() as kit:
         kit.upstream.reply = lambda line: line.transport.write(nonsense)
 
-        assert (await (await kit.send(GET)).receive(b"UpstreamUnavailable")).startswith(b"HTTP/1.1 502 ")
+        assert (await (await kit.send(GET)).receive(b"UpstreamLost")).startswith(b"HTTP/1.1 502 ")
 
 
 async def test_bytes_after_an_answer_are_nobodys_answer() -> None:

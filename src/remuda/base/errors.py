@@ -20,6 +20,8 @@
     │   ├── StoreUnavailable
     │   │   └── StoreFull
     │   ├── UpstreamUnavailable
+    │   │   ├── UpstreamLost
+    │   │   └── UpstreamUntrusted
     │   ├── Overloaded
     │   ├── Draining
     │   ├── LineFull
@@ -196,6 +198,14 @@ class UpstreamUnavailable(Unavailable):
     """The process that serves this request cannot be reached."""
 
     status = 502
+
+
+class UpstreamLost(UpstreamUnavailable):
+    """The process that serves this request ended the connection before its answer was complete."""
+
+
+class UpstreamUntrusted(UpstreamUnavailable):
+    """The process that serves this request cannot be verified."""
 
 
 class Overloaded(Unavailable):

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from remuda.base.certificate import why_tls_failed
 from remuda.base.descriptors import own_lack
-from remuda.base.errors import UpstreamUnavailable
+from remuda.base.errors import UpstreamUnavailable, UpstreamUntrusted
 from remuda.fleet.relay.address import Address
 from remuda.fleet.relay.body import MalformedBody, body_of, unchunk
 from remuda.fleet.relay.errors import WEBSOCKET_VERSION, MalformedResponse
@@ -137,7 +137,9 @@ async def _exchange(
             reason = why_tls_failed(error)
         if isinstance(error, TimeoutError):
             reason = "too late" if timeout is None else f"nothing within {timeout:g} s"
-        raise UpstreamUnavailable(f"{address} does not answer: {reason}.") from error
+        is_untrusted = isinstance(error, ssl.SSLCertVerificationError)
+        kind = UpstreamUntrusted if is_untrusted else UpstreamUnavailable
+        raise kind(f"{address} does not answer: {reason}.") from error
     except (MalformedResponse, MalformedBody) as error:
         raise UpstreamUnavailable(f"{address} did not answer in HTTP/1.1: {error}.") from error
 

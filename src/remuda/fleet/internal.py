@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Self
 
 from remuda.base.certificate import Authorities, Certificate
 from remuda.base.config import Config, HerdConfig
-from remuda.base.errors import UpstreamUnavailable
+from remuda.base.errors import UpstreamUntrusted
 from remuda.base.hosts import InternalHosts, internal_hosts, is_loopback, open_listener
 from remuda.base.log import get_logger
 from remuda.store import Store
@@ -46,7 +46,7 @@ class InternalTls:
         return cls(certificate, authorities, herd.internal_tls_optional)
 
     def context_for(self, address: "Address") -> ssl.SSLContext | None:
-        """How to connect to an internal port; None: without TLS. UpstreamUnavailable if it may not be."""
+        """How to connect to an internal port; None: without TLS. UpstreamUntrusted if it may not be."""
         if address.is_tls:
             if self.authorities is not None:
                 return self.authorities.context
@@ -60,7 +60,7 @@ class InternalTls:
                 "an internal_tls_cert, or set internal_tls_optional here until all machines have one."
             )
         log.warning("not connected", reason=reason)
-        raise UpstreamUnavailable(reason)
+        raise UpstreamUntrusted(reason)
 
     async def keep_fresh(self) -> None:
         """Reads the files again whenever they change, for ever."""

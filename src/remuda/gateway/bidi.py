@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from remuda.accounts.model import EVERYTHING
-from remuda.base.errors import RemudaError, UpstreamUnavailable
+from remuda.base.errors import RemudaError, SessionNotCreated, UpstreamUnavailable, UpstreamUntrusted
 from remuda.base.ids import SessionId
 from remuda.base.log import get_logger
 from remuda.fleet.http_client import accept_key, ask, dial_websocket
@@ -25,6 +25,7 @@ from remuda.fleet.relay.bodies import Bodies
 from remuda.fleet.relay.head import END, MAX_HEAD, read_head
 from remuda.fleet.secret import HerdSecret
 from remuda.gateway.directory import SessionDirectory
+from remuda.gateway.faces import MANAGER_LOST
 from remuda.gateway.frames import (
     GOING_AWAY,
     NORMAL,
@@ -190,9 +191,12 @@ class Bidi:
                 timeout=CREATE_TIMEOUT,
                 tls=self._tls.context_for(manager),
             )
-        except UpstreamUnavailable:
-            self._directory.forget(manager)
+        except UpstreamUntrusted:
             raise
+        except UpstreamUnavailable as error:
+            self._directory.forget(manager)
+            log.warning("session not created", reason=error.message)
+            raise SessionNotCreated(MANAGER_LOST) from error
         try:
             value = msgspec.json.decode(body, type=dict[str, dict[str, Any]])["value"]
             if status != 200:

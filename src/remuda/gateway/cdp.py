@@ -42,6 +42,7 @@ from remuda.base.errors import (
     UnknownMethod,
     UpgradeRequired,
     UpstreamUnavailable,
+    UpstreamUntrusted,
 )
 from remuda.base.ids import UUID_PATTERN, SessionId, new_id
 from remuda.base.log import get_logger
@@ -52,6 +53,7 @@ from remuda.fleet.relay import Address, Answer, Dial, Forward, Plan, Request
 from remuda.fleet.secret import HerdSecret
 from remuda.fleet.tasks import Tasks
 from remuda.gateway.directory import BrowserDirectory, Viewer
+from remuda.gateway.faces import MANAGER_LOST
 from remuda.grid.options import read_keep
 
 log = get_logger(__name__)
@@ -178,9 +180,12 @@ class Cdp:
                 timeout=CREATE_TIMEOUT,
                 tls=self._tls.context_for(manager),
             )
-        except UpstreamUnavailable:
-            self.directory.forget(manager)
+        except UpstreamUntrusted:
             raise
+        except UpstreamUnavailable as error:
+            self.directory.forget(manager)
+            log.warning("session not created", session=session, reason=error.message)
+            raise Unavailable(MANAGER_LOST) from error
         if status == 200:
             return
         told = _read_error(body)

@@ -2,19 +2,29 @@
 
 import msgspec
 
-from remuda.base.errors import Draining, RemudaError, SessionNotCreated, Unauthorized, UnknownMethod
+from remuda.base.errors import (
+    Draining,
+    RemudaError,
+    SessionNotCreated,
+    Unauthorized,
+    UnknownMethod,
+    UpstreamLost,
+    UpstreamUnavailable,
+)
 from remuda.fleet.relay import Answer, Request
 from remuda.gateway.destinations import is_session_root
 from remuda.grid.wire import is_webdriver
 
 BEARER = 'Bearer realm="remuda"'
+MANAGER_LOST = "The process that was creating this session has ended. Ask for the session again."
+SHORT_TROUBLES = (Draining, UpstreamUnavailable)
 
 
 def render_error(request: Request | None, error: RemudaError) -> Answer:
     """The answer that tells the client of the error."""
-    if isinstance(error, Draining) and request and is_session_root(request.target.partition("?")[0]):
+    if isinstance(error, SHORT_TROUBLES) and request and is_session_root(request.target.partition("?")[0]):
         # What WebDriver's clients understand, and what their own retries are made for.
-        error = SessionNotCreated(error.message)
+        error = SessionNotCreated(MANAGER_LOST if isinstance(error, UpstreamLost) else error.message)
     is_for_webdriver = request is not None and is_webdriver(request.target)
     body = msgspec.json.encode(error.webdriver_face() if is_for_webdriver else error.api_face())
     headers = error.headers()

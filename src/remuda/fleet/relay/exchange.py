@@ -1,9 +1,11 @@
 """What is done with a request: asked of the router, then forwarded, answered, handled or dialled."""
 
 import asyncio
-from collections.abc import Awaitable
+import logging
+from collections.abc import Awaitable, Coroutine
 
-from remuda.base.errors import Overloaded, UpstreamUnavailable
+from remuda.base.errors import Overloaded, UpstreamLost, UpstreamUnavailable, UpstreamUntrusted
+from remuda.fleet.relay.address import Address
 from remuda.fleet.relay.answering import Answering
 from remuda.fleet.relay.bodies import SMALL
 from remuda.fleet.relay.body import Counted, MalformedBody, unchunk
@@ -14,6 +16,8 @@ from remuda.fleet.relay.plan import Answer, Dial, Forward, Handle, Plan, Vet
 from remuda.fleet.relay.rewrite import CONTINUE, onward, unchunked
 from remuda.fleet.relay.upstream import Upstream
 from remuda.fleet.relay.vetting import Vetting
+
+log = logging.getLogger(__name__)
 
 # What may wait in memory on its way; beyond it the sender is not read.
 HIGH_WATER = 64 * 1024
@@ -40,8 +44,9 @@ class Exchange(Answering):
     _is_collecting = False
     _is_unchunked = False
     _is_in_line = False
-    # Upstreams that could not be reached.
+    # Upstreams that could not be reached, and those that could not be verified.
     _refusals = 0
+    _untrusted: tuple[Address, ...] = ()
 
     # The way in: from the client to a plan.
 
@@ -226,6 +231,17 @@ class Exchange(Answering):
     async def _connect(self, plan: Forward) -> None:
         try:
             upstream = await self._relay.pool.connect(plan.address)
+        except UpstreamUntrusted:
+            # Another may be tried, as nothing was sent yet, but none is waited for: the router is not told of
+            # this one as of one that has ended.
+            self._untrusted = (*self._untrusted, plan.address)
+            known = self._relay.router(self.request)
+            if not isinstance(known, Forward) or known.address in self._untrusted:
+                if isinstance(known, Coroutine):
+                    known.close()
+                raise
+            self._follow(known)
+            return
         except UpstreamUnavailable as error:
             self._refusals += 1
             if plan.address == self.request.refused or self._refusals == MOST_REFUSALS:
@@ -283,21 +299,23 @@ class Exchange(Answering):
     def upstream_lost(self, reason: str) -> None:
         """The upstream went away before the end of its answer."""
         upstream, self.upstream = self.upstream, None
+        # For operators. Clients are not told internal addresses.
+        log.info("%s", reason)
         if self._status:
             self._break_off()
         elif self._is_repeatable(upstream) and isinstance(self._plan, Forward):
             self._spawn(self._connect(self._plan))
         elif self.request.refused is None and isinstance(self._plan, Forward):
-            self._spawn(self._explain(self._plan, reason))
+            self._spawn(self._explain(self._plan))
         else:
-            self.fail(UpstreamUnavailable(reason))
+            self.fail(UpstreamLost())
 
     def _is_repeatable(self, upstream: Upstream | None) -> bool:
         """Whether the request may go out again, since its pooled connection was closing just then."""
         is_pooled = upstream is not None and upstream.is_reused
         return is_pooled and self._is_whole and self.request.method in _REPEATABLE
 
-    async def _explain(self, plan: Forward, reason: str) -> None:
+    async def _explain(self, plan: Forward) -> None:
         """Ask the router again, which may know why there was no answer: a session that has ended, say.
 
         Only for what it raises: the request was sent once and must not be sent again.
@@ -306,4 +324,4 @@ class Exchange(Answering):
         again = self._relay.router(self.request)
         if not isinstance(again, Plan):
             await again
-        raise UpstreamUnavailable(reason)
+        raise UpstreamLost

@@ -7,7 +7,7 @@ from typing import Protocol, cast
 
 from remuda.base.certificate import why_tls_failed
 from remuda.base.descriptors import own_lack
-from remuda.base.errors import Overloaded, UpstreamUnavailable
+from remuda.base.errors import Overloaded, UpstreamUnavailable, UpstreamUntrusted
 from remuda.fleet.relay.address import Address
 from remuda.fleet.relay.body import Body, MalformedBody, UntilClose, body_of
 from remuda.fleet.relay.errors import MalformedResponse
@@ -260,7 +260,8 @@ class Pool:
         except ssl.SSLError as error:
             reason = f"{address} cannot be reached by TLS: {why_tls_failed(error)}."
             log.warning("%s", reason)
-            raise UpstreamUnavailable(reason) from error
+            is_untrusted = isinstance(error, ssl.SSLCertVerificationError)
+            raise (UpstreamUntrusted if is_untrusted else UpstreamUnavailable)(reason) from error
         except OSError as error:
             lack = own_lack(error)
             raise lack or UpstreamUnavailable(f"{address} cannot be reached: {error}.") from error
