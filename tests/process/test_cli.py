@@ -64,6 +64,27 @@ def test_a_mistyped_variable_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) 
     assert refused.stderr == "remuda: There is no variable REMUDA_SLOT; did you mean REMUDA_SLOTS?\n"
 
 
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [
+        ("redis = 'ftp://x'", "remuda: 'ftp://x' is not a valid Redis URL"),
+        ("slots = ", "remuda: {file} cannot be read: Invalid value"),
+        ("slotz = 3", "remuda: {file} has unknown options: slotz; did you mean slots?"),
+        (None, "remuda: There is no config file {file}"),
+    ],
+)
+def test_a_config_file_that_is_named_is_read(content: str | None, line: str, tmp_path: Path) -> None:
+    file = tmp_path / "other.toml"
+    if content is not None:
+        file.write_text(content)
+
+    result = remuda("run", "manager", "--config", str(file))
+
+    assert result.returncode == 1
+    assert result.stderr.startswith(line.format(file=file))
+    assert result.stderr.count("\n") == 1
+
+
 def test_keys_shows_every_room_or_just_what_is_asked_for() -> None:
     everything = remuda("keys").stdout
     assert "session:{session}:status" in everything

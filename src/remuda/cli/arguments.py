@@ -139,4 +139,6 @@ def load(ctx: typer.Context) -> "Config":
     flags = {name: value for name, value in ctx.params.items() if name in options}
     if verbose := ctx.params.get("verbose"):
         flags["log_level"] = "info" if verbose == 1 else "debug"
-    return load_config(SECTIONS, flags, file=ctx.params["config"])
+    # Parameters are as they were typed: Typer converts only what it hands to the command.
+    named = ctx.params["config"]
+    return load_config(SECTIONS, flags, file=None if named is None else Path(named))
