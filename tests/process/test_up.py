@@ -250,13 +250,35 @@ def test_two_herds_cannot_share_a_data_directory(herd: Herd) -> None:
     assert result.stderr == f"remuda: Another herd (pid {herd.process.pid}) uses {herd.data} already\n"
 
 
-def test_a_redis_that_is_down_is_one_clear_line(short_path: Path) -> None:
-    result = remuda("up", "--port", "0", "--data", str(short_path), "--redis", "redis://:hush@127.0.0.1:1")
+@pytest.mark.parametrize(
+    ("url", "line"),
+    [
+        ("redis://:hush@127.0.0.1:1", "Redis at redis://***@127.0.0.1:1 cannot be used: Connection refused"),
+        ("ftp://:hush@x", "'ftp://***@x' is not a valid Redis URL: it must start with one of redis://"),
+        (
+            "rediss://:hush@127.0.0.1:1?ca=/none",
+            "'rediss://***@127.0.0.1:1?ca=/none' is not a valid Redis URL: its ca, /none, cannot be used",
+        ),
+    ],
+)
+def test_a_redis_that_cannot_be_used_is_one_clear_line(url: str, line: str, short_path: Path) -> None:
+    result = remuda("up", "--port", "0", "--data", str(short_path), "--redis", url)
 
     assert result.returncode == 1
-    assert "Redis at redis://***@127.0.0.1:1 cannot be used" in result.stderr
+    assert result.stderr.startswith(f"remuda: {line}")
+    assert result.stderr.count("\n") == 1
     assert "hush" not in result.stdout + result.stderr
-    assert "Traceback" not in result.stderr
+
+
+def test_a_temporary_directory_too_long_for_sockets_is_one_clear_line(short_path: Path) -> None:
+    long = short_path / ("x" * 100)
+    long.mkdir()
+
+    result = remuda("up", "--port", "0", "--data", str(short_path / "data"), TMPDIR=str(long))
+
+    assert result.returncode == 1
+    assert result.stderr.startswith(f"remuda: The temporary directory {long} is longer than")
+    assert result.stderr.count("\n") == 1
 
 
 def test_a_missing_browser_is_one_clear_line(short_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from remuda.base.errors import StoreUnavailable
+from remuda.base.errors import Misconfigured, StoreUnavailable
 from remuda.keyspace.fleet import BELL, LEASE
 from remuda.store import Store, Subscription
 from remuda.store import sentinel as sentinel_module
@@ -35,6 +35,25 @@ async def test_a_locked_redis_refuses_others_and_the_error_shows_no_password(
         await Store(locked.url.replace("unix://", f"unix://{credentials}")).__aenter__()
 
     assert "wrong" not in caught.value.message
+
+
+@pytest.mark.parametrize("lacking", ["-@scripting &*", "resetchannels"])
+async def test_a_user_without_the_rights_of_a_role_is_found_at_its_start(lacking: str) -> None:
+    with server() as found:
+        async with Store(found.url) as admin:
+            await admin.send("ACL", "SETUSER", "ann", "on", ">pw", "~*", "+@all", *lacking.split())
+
+        async with Store(found.url.replace("unix://", "unix://ann:pw@")) as store:
+            with pytest.raises(Misconfigured, match=r"NOPERM .* its ACL must allow") as caught:
+                await store.check_rights()
+
+    assert "pw@" not in caught.value.message
+
+
+async def test_what_is_no_sentinel_is_told_apart() -> None:
+    port = free_port()
+    with server("--port", str(port)), pytest.raises(StoreUnavailable, match="it is not a Sentinel"):
+        await Store(f"redis+sentinel://127.0.0.1:{port}/main").__aenter__()
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -70,10 +89,19 @@ async def test_tls_with_a_certificate_of_our_own(certificates: Path) -> None:
 
 async def test_tls_with_an_unknown_authority_is_refused_unless_asked_for(certificates: Path) -> None:
     with tls_server(certificates, clients="no") as port:
-        with pytest.raises(StoreUnavailable, match="CERTIFICATE_VERIFY_FAILED"):
+        with pytest.raises(StoreUnavailable, match=r"certificate is not trusted: .* with \?ca=FILE$"):
             await Store(f"rediss://localhost:{port}").__aenter__()
         async with Store(f"rediss://localhost:{port}?verify=no") as store:
             assert await store.send("PING") == "PONG"
+
+
+async def test_a_redis_that_speaks_tls_and_one_that_does_not_are_told_apart(certificates: Path) -> None:
+    with tls_server(certificates, clients="no") as port, pytest.raises(StoreUnavailable, match="expect TLS"):
+        await Store(f"redis://127.0.0.1:{port}").__aenter__()
+
+    port = free_port()
+    with server("--port", str(port)), pytest.raises(StoreUnavailable, match="may not speak TLS"):
+        await Store(f"rediss://127.0.0.1:{port}", timeout=0.5).__aenter__()
 
 
 PATIENT = 30.0

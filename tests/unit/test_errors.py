@@ -1,11 +1,12 @@
 """The error tree: the family says what to do, the class how it looks over HTTP and WebDriver."""
 
 import inspect
+import socket
 
 import pytest
 
 from remuda.base import errors
-from remuda.base.errors import Broken, Lost, Refused, RemudaError, Unavailable
+from remuda.base.errors import Broken, Lost, Refused, RemudaError, Unavailable, reason_of
 
 CLASSES = [
     value for value in vars(errors).values() if inspect.isclass(value) and issubclass(value, RemudaError)
@@ -51,3 +52,21 @@ def test_a_message_replaces_the_docstring() -> None:
 def test_what_is_unavailable_says_when_to_try_again() -> None:
     assert Unavailable().retry_after == 1.0
     assert Unavailable("busy", retry_after=7).retry_after == 7
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (ConnectionRefusedError(111, "Connect call failed ('127.0.0.1', 1)"), "Connection refused"),
+        (
+            OSError(
+                "Multiple exceptions: [Errno 111] Connect call failed ('::1', 1), [Errno 111] Connect call"
+            ),
+            "Connection refused",
+        ),
+        (socket.gaierror(-2, "Name or service not known"), "Name or service not known"),
+        (OSError("no Sentinel knows it"), "no Sentinel knows it"),
+    ],
+)
+def test_what_the_system_refuses_is_told_in_its_words(error: OSError, reason: str) -> None:
+    assert reason_of(error) == reason

@@ -136,7 +136,7 @@ def test_no_text_shows_the_password_of_the_sentinels(path: str) -> None:
         ("redis+sentinel://a/main?sentinel_tls=yes", "options: sentinel_password, sentinel_username"),
         ("rediss+sentinel://a/main?sentinel_tls=on", "must be yes or no"),
         ("redis://a?sentinel_password=x", "options: none"),
-        ("rediss://db?ca=/nowhere/ca.pem", "No such file"),
+        ("rediss://db?ca=/nowhere/ca.pem", "its ca, /nowhere/ca.pem, cannot be used: no such file"),
     ],
 )
 def test_a_bad_url_says_what_is_wrong(text: str, problem: str) -> None:

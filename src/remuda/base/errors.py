@@ -41,7 +41,9 @@ A class knows its HTTP status and its W3C WebDriver error code; its docstring is
 """
 
 import math
+import os
 import re
+import socket
 from typing import Any, ClassVar
 
 
@@ -286,3 +288,14 @@ class LeaseLost(Lost):
 
 class Broken(RemudaError):
     """This is a bug in Remuda."""
+
+
+def reason_of(error: OSError) -> str:
+    """Why the system refused something, in its words, without the numbers and addresses that Python adds."""
+    if isinstance(error, socket.gaierror):
+        return error.strerror or str(error)
+    # Of several addresses that were tried, Python only tells the errors as one text.
+    numbers = (
+        [error.errno] if error.errno else [int(each) for each in re.findall(r"\[Errno (\d+)\]", str(error))]
+    )
+    return ", ".join(dict.fromkeys(os.strerror(number) for number in numbers)) or str(error)

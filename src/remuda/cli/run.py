@@ -43,6 +43,7 @@ async def _live(kinds: Sequence[RoleKind], config: Config, rooms: Sequence[Room]
     herd, title = config[HerdConfig], "+".join(kind.name for kind in kinds)
     # Around the roles: the spans of their last moments are exported too.
     async with exporting(config[TracingConfig]), Store(herd.redis, prefix=herd.prefix, name=title) as store:
+        await store.check_rights()
         tls = InternalTls.of(config)
         surroundings = Surroundings(store, config, rooms, tls)
         is_alone = len(kinds) == 1

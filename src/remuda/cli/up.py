@@ -12,6 +12,7 @@ import signal
 import socket
 import ssl
 import sys
+import tempfile
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
@@ -32,10 +33,12 @@ from remuda.cli.child import Child, StartFailed
 from remuda.cli.crews import Crews
 from remuda.cli.rooms import ROOMS
 from remuda.fleet.http_client import ask
+from remuda.fleet.leftovers import find_long_path
 from remuda.fleet.relay import Address
 from remuda.fleet.room import role_kinds
 from remuda.gateway.listener import check_options, listen
 from remuda.gateway.room import LISTENER, GatewayConfig
+from remuda.store import Store
 from remuda.store.embedded import embedded_redis
 
 log = get_logger(__name__)
@@ -54,6 +57,8 @@ def run_herd(config: Config) -> None:
     configure_logs(level=herd.log_level, form=herd.log_format, role="up", pid=os.getpid())
     os.environ[HERD] = new_id()
     check_options(config)
+    if (long := find_long_path(Path(tempfile.gettempdir()))) is not None:
+        raise Misconfigured(f"The temporary directory {long}: set TMPDIR to a shorter path, such as /tmp")
     with _own_data(herd.data), listen(config) as listener:
         has_started = True
         try:
@@ -132,7 +137,10 @@ def warn_of_open_door(config: Config) -> str:
 async def _redis(config: Config) -> AsyncIterator[str]:
     herd = config[HerdConfig]
     if herd.redis:
-        _say("redis", redact(herd.redis))
+        # Once, here: else each of its processes would say that it cannot be used.
+        async with Store(herd.redis, prefix=herd.prefix, name="up") as store:
+            await store.check_rights()
+            _say("redis", redact(herd.redis))
         yield herd.redis
         return
     group, directory = protection_of(config).group, herd.data / "redis"

@@ -42,6 +42,7 @@ Ping = Callable[[str], Awaitable[str]]
 async def ask_redis(url: str) -> str:
     """The version of the Redis at this URL."""
     async with Store(url, name="doctor", timeout=PING_TIMEOUT) as store:
+        await store.check_rights()
         about = str(await store.send("INFO", "server"))
     fields = dict(line.split(":", 1) for line in about.splitlines() if ":" in line)
     return fields.get("redis_version", "")

@@ -5,8 +5,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from remuda.base.errors import StoreUnavailable
-from remuda.store.sentinel import ask, find_master
+from remuda.base.errors import RemudaError, StoreUnavailable
+from remuda.store.sentinel import ask, explain, find_master
 from remuda.store.url import StoreUrl
 from remuda.store.wire import CommandRefused, Wire
 
@@ -19,8 +19,17 @@ async def dial(url: StoreUrl, make_wire: Callable[[], Wire], *, name: str) -> Wi
         wire = await _open(url, make_wire)
         await _greet(wire, url, name=name)
     except (OSError, UnicodeError, CommandRefused, StoreUnavailable) as error:
-        raise StoreUnavailable(f"Redis at {url} cannot be used: {error}") from error
+        raise StoreUnavailable(f"Redis at {url} cannot be used: {_explain_redis(error)}") from error
     return wire
+
+
+def _explain_redis(error: OSError | UnicodeError | RemudaError) -> str:
+    text = str(error)
+    if text.startswith("NOAUTH"):
+        return "it requires a password; add it to the URL, as in redis://:PASSWORD@host (NOAUTH)"
+    if text.startswith("WRONGPASS"):
+        return "it refused the user or the password of the URL (WRONGPASS)"
+    return explain(error)
 
 
 async def _open(url: StoreUrl, make_wire: Callable[[], Wire]) -> Wire:

@@ -5,12 +5,14 @@ of them leads a fail-over, the others still name the old master, which takes wri
 """
 
 import asyncio
+import ssl
 from collections.abc import Callable
 from typing import Any, NamedTuple, NoReturn
 
-from remuda.base.errors import StoreUnavailable
+from remuda.base.certificate import why_tls_failed
+from remuda.base.errors import RemudaError, StoreUnavailable, reason_of
 from remuda.store.url import StoreUrl
-from remuda.store.wire import Batch, CommandRefused, Wire, pack
+from remuda.store.wire import LOST, Batch, CommandRefused, Wire, pack
 
 SENTINEL_TIMEOUT = 1.0
 # For the others, once the first has answered: a dead one must not delay every connection.
@@ -50,7 +52,7 @@ async def find_master(url: StoreUrl) -> Host:
                     else:
                         reasons[asking[task]] = "it watches no master of this name"
                 except Failures as error:
-                    reasons[asking[task]] = _explain(error)
+                    reasons[asking[task]] = _explain_sentinel(error)
     finally:
         for task in asking:
             task.cancel()
@@ -120,7 +122,7 @@ async def _dial(url: StoreUrl, host: str, port: int, on_push: Callable[[list[Any
     return wire
 
 
-def _explain(error: BaseException) -> str:
+def _explain_sentinel(error: OSError | RemudaError) -> str:
     if isinstance(error, TimeoutError):
         return f"it has not answered for {SENTINEL_TIMEOUT:g} s"
     text = str(error)
@@ -128,7 +130,22 @@ def _explain(error: BaseException) -> str:
         return "it requires a password; add sentinel_password=... to the URL"
     if text.startswith(("WRONGPASS", "ERR AUTH")):
         return "it refused the sentinel_password of the URL"
-    return text
+    if text.startswith("ERR unknown command"):
+        return "it is not a Sentinel; the URL of a Redis itself begins with redis://"
+    return explain(error)
+
+
+def explain(error: OSError | UnicodeError | RemudaError) -> str:
+    """Why no connection could be had, and what to change."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"{why_tls_failed(error)}; name the authority of its certificate with ?ca=FILE"
+    if isinstance(error, ssl.SSLError):
+        return why_tls_failed(error)
+    if isinstance(error, OSError):
+        return reason_of(error)
+    if str(error) == LOST:
+        return "it closed the connection; it may expect TLS (rediss://), or a certificate, or not be a Redis"
+    return str(error)
 
 
 def ask(wire: Wire, *command: str | int) -> asyncio.Future[Any]:

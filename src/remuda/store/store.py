@@ -14,9 +14,10 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from types import TracebackType
 from typing import Any, Self, cast
 
-from remuda.base.errors import RemudaError, StoreUnavailable
+from remuda.base.errors import Misconfigured, RemudaError, StoreUnavailable
 from remuda.base.hosts import host_port
 from remuda.base.log import get_logger
+from remuda.keyspace.fleet import BELL
 from remuda.keyspace.key import ChannelName, Name
 from remuda.store.commands import Commands, Value
 from remuda.store.dial import dial
@@ -96,13 +97,22 @@ class Store(Commands):
             async with asyncio.timeout(self._timeout):
                 await self._connect()
         except TimeoutError:
-            raise StoreUnavailable(f"Redis at {self.url} does not answer") from None
+            hint = "" if self.url.tls is None else "; it may not speak TLS: try redis:// instead of rediss://"
+            raise StoreUnavailable(f"Redis at {self.url} does not answer{hint}") from None
         self._keepers = [asyncio.create_task(self._keep_connected(), name="store keeper")]
         if self.url.service:
             for each in self.url.hosts:
                 following = follow_master(self.url, each, self._doubt)
                 self._keepers.append(asyncio.create_task(following, name="hear a Sentinel"))
         return self
+
+    async def check_rights(self) -> None:
+        """Misconfigured if this user of Redis may not run scripts or use channels, as every role does. A role
+        asks at its start; else some request would be the first to fail."""
+        tries = (self.send("EVAL", "return 0", 0), self.send("PUBLISH", BELL("rights"), ""))
+        for reply in await asyncio.gather(*tries, return_exceptions=True):
+            if isinstance(reply, CommandRefused) and reply.message.startswith("NOPERM"):
+                raise Misconfigured(f"Redis at {self.url} cannot be used: {reply.message}")
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

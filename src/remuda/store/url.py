@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, parse_qsl, quote, unquote, urlsplit
 
+from remuda.base.certificate import why_tls_failed
 from remuda.base.errors import Misconfigured
 from remuda.base.log import redact
 from remuda.base.reach import hold_directory, is_open_to_all
@@ -52,7 +53,7 @@ def parse_url(text: str) -> StoreUrl:
     """The parsed URL; Misconfigured says what is wrong with it."""
     try:
         return _parse(text)
-    except (ValueError, OSError) as error:
+    except ValueError as error:
         # Not redact(): in a URL that is wrong, the password can be anywhere before an @.
         hidden = redact(re.sub(r"://.*@", "://***@", text))
         raise Misconfigured(f"{hidden!r} is not a valid Redis URL: {error}") from None
@@ -121,9 +122,16 @@ def _hosts(text: str, default_port: int) -> tuple[tuple[str, int], ...]:
 
 
 def _tls_context(query: dict[str, str]) -> ssl.SSLContext:
-    context = ssl.create_default_context(cafile=query.get("ca"))
+    try:
+        context = ssl.create_default_context(cafile=query.get("ca"))
+    except OSError as error:
+        raise ValueError(f"its ca, {query.get('ca')}, cannot be used: {why_tls_failed(error)}") from None
     if "cert" in query:
-        context.load_cert_chain(query["cert"], query.get("key"))
+        try:
+            context.load_cert_chain(query["cert"], query.get("key"))
+        except OSError as error:
+            files = f"{query['cert']} and {query.get('key', query['cert'])}"
+            raise ValueError(f"its cert and key, {files}, cannot be used: {why_tls_failed(error)}") from None
     if query.get("verify") == "no":
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE

@@ -26,6 +26,7 @@ _WORDS = {"MISCONF": "it cannot write to its disk; free some space there, and it
 _CONFIRMATIONS = ("subscribe", "unsubscribe")
 # What a server says that is not, or not enough of, a master now. It has done nothing of what it refuses so.
 _MOVED = {"READONLY", "NOREPLICAS"}
+LOST = "The connection to Redis was lost; the command may or may not have been executed"
 
 
 def pack(*args: str | bytes | int | float) -> bytes:
@@ -66,6 +67,10 @@ def translate(error: hiredis.ReplyError) -> RemudaError:
         return StoreFull(f"Redis is full: {text}")
     if code in _PASSING:
         return StoreUnavailable(f"Redis refuses work: {_WORDS.get(code, '')}{text}")
+    if code == "NOPERM":
+        return CommandRefused(
+            f"{text}; its ACL must allow Remuda all keys, channels and commands: ~* &* +@all"
+        )
     return CommandRefused(text)
 
 
@@ -213,11 +218,10 @@ class Wire(asyncio.Protocol):
         self._on_lost(self)
 
     def _fail_pending(self) -> None:
-        lost = "The connection to Redis was lost; the command may or may not have been executed"
         answered, self._answered = self._answered, 0
         while self._pending:
             for reply in self._pending.popleft().replies[answered:]:
-                fail(reply, StoreUnavailable(lost))
+                fail(reply, StoreUnavailable(LOST))
             answered = 0
 
     def retire(self, timeout: float) -> None:
