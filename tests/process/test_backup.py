@@ -1,7 +1,11 @@
 """A data directory as one file: made while its Redis runs, and good for a new herd."""
 
 import asyncio
+import gzip
+import os
+import sqlite3
 import tarfile
+from contextlib import closing
 from io import BytesIO
 from pathlib import Path
 
@@ -59,6 +63,38 @@ async def test_a_backup_becomes_a_data_directory_with_the_same_state(
     assert file.stat().st_mode & 0o777 == 0o600
 
 
+async def test_a_redis_whose_socket_is_elsewhere_is_found(short_path: Path) -> None:
+    data, file = short_path / ("x" * 100), short_path / "backup.tar.gz"
+    async with embedded_redis(data / "redis") as url, Store(url) as store:
+        await store.set(KEY, "kept")
+        await asyncio.to_thread(back_up, data, file)
+
+    with tarfile.open(file) as archive:
+        assert "redis/dump.rdb" in archive.getnames()
+
+
+def test_a_database_is_copied_while_it_is_written(data: Path, short_path: Path) -> None:
+    place, file, restored = (
+        "archive/job/frontier.sqlite3",
+        short_path / "backup.tar.gz",
+        short_path / "restored",
+    )
+    (data / place).parent.mkdir(parents=True)
+    with closing(sqlite3.connect(data / place, isolation_level=None)) as writer:
+        writer.execute("PRAGMA journal_mode=WAL")
+        writer.execute("CREATE TABLE urls (url)")
+        writer.execute("INSERT INTO urls VALUES ('in the log')")
+        writer.execute("BEGIN")
+        writer.execute("INSERT INTO urls VALUES ('not committed')")
+
+        back_up(data, file)
+
+    restore_backup(file, restored)
+    with closing(sqlite3.connect(restored / place)) as reader:
+        assert reader.execute("SELECT url FROM urls").fetchall() == [("in the log",)]
+    assert [path.name for path in (restored / place).parent.iterdir()] == ["frontier.sqlite3"]
+
+
 def test_nothing_is_overwritten(data: Path, short_path: Path) -> None:
     file = short_path / "backup.tar.gz"
     back_up(data, file)
@@ -76,6 +112,31 @@ def test_nothing_is_overwritten(data: Path, short_path: Path) -> None:
 def test_a_directory_that_is_not_there_is_named(short_path: Path) -> None:
     with pytest.raises(Misconfigured, match="no data directory"):
         back_up(short_path / "none", short_path / "backup.tar.gz")
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"no tar", gzip.compress(b"x" * 5000, mtime=0)], ids=["empty", "text", "gzip"]
+)
+def test_a_file_that_is_no_backup_is_one_clear_line(content: bytes, short_path: Path) -> None:
+    file = short_path / "backup.tar.gz"
+    file.write_bytes(content)
+
+    with pytest.raises(
+        InvalidArgument, match=r"^[^\n]*backup.tar.gz is not a backup of Remuda, or is damaged$"
+    ):
+        restore_backup(file, short_path / "restored")
+
+
+def test_half_a_backup_leaves_nothing_behind(data: Path, short_path: Path) -> None:
+    (data / "long").write_bytes(os.urandom(1 << 20))
+    file, restored = short_path / "backup.tar.gz", short_path / "restored"
+    back_up(data, file)
+    os.truncate(file, file.stat().st_size - 1000)
+
+    with pytest.raises(InvalidArgument, match="damaged"):
+        restore_backup(file, restored)
+
+    assert not restored.exists() or not any(restored.iterdir())
 
 
 def test_what_is_no_backup_is_not_unpacked(short_path: Path) -> None:

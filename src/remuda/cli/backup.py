@@ -2,20 +2,28 @@
 
 The state in Redis is a snapshot of one moment, made by Redis itself. Artifacts are copied after it, so the
 snapshot names nothing that was not there yet; what came later has no owner in it, and is removed as such. The
-index of artifacts is left out: a storage rebuilds it from the files.
+index of artifacts is left out: a storage rebuilds it from the files. Of a crawl that runs, its database is
+copied before its WARC files: what these have more is cut off when the crawl is resumed.
 """
 
 import asyncio
 import os
+import shutil
+import sqlite3
 import tarfile
+import tempfile
+import zlib
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from remuda.base.config import Config, HerdConfig
-from remuda.base.errors import InvalidArgument, Misconfigured, StoreUnavailable
+from remuda.base.errors import InvalidArgument, Misconfigured, StoreUnavailable, reason_of
+from remuda.storage.index import FILE as INDEX
 from remuda.store import Store
+from remuda.store.embedded import SOCKET
 
 SAVE_TIMEOUT = 600.0
 LOOK_EVERY = 0.1
@@ -24,8 +32,8 @@ SNAPSHOT = "dump.rdb"
 LOG = "appendonlydir"
 BASE = "appendonly.aof.1.base.rdb"
 MANIFEST = "appendonly.aof.manifest"
-INDEX = ".sqlite3"
-_LEFT_OUT = {"redis.sock", "redis.lock", "redis.log", "lock"}
+DATABASE = ".sqlite3"
+_LEFT_OUT = {SOCKET, "redis.lock", "redis.log", "lock"}
 
 
 def make_backup(config: Config, file: Path) -> None:
@@ -41,14 +49,26 @@ def make_backup(config: Config, file: Path) -> None:
         descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         if file.exists():
             raise FileExistsError(17, "File exists")
-        with os.fdopen(descriptor, "wb") as target, tarfile.open(fileobj=target, mode="w:gz") as archive:
+        with (
+            os.fdopen(descriptor, "wb") as target,
+            tarfile.open(fileobj=target, mode="w:gz") as archive,
+            tempfile.TemporaryDirectory(dir=file.parent, prefix=f"{file.name}.") as directory,
+        ):
             is_running = not herd.redis and asyncio.run(_save(data / "redis"))
+            databases = _copy_databases(data, Path(directory))
             for path, name in _files(data, storage, is_running=is_running):
                 with suppress(FileNotFoundError):  # Evicted meanwhile.
-                    archive.add(path, name, recursive=False)
+                    if path in databases:
+                        member = archive.gettarinfo(path, name)
+                        member.size = databases[path].stat().st_size
+                        with databases[path].open("rb") as copy:
+                            archive.addfile(member, copy)
+                    else:
+                        archive.add(path, name, recursive=False)
         unfinished.rename(file)
-    except OSError as error:
-        raise InvalidArgument(f"{file} cannot be written: {error.strerror or error}") from error
+    except (OSError, sqlite3.Error) as error:
+        reason = reason_of(error) if isinstance(error, OSError) else str(error)
+        raise InvalidArgument(f"{file} cannot be written: {reason}") from error
     finally:
         unfinished.unlink(missing_ok=True)
     elsewhere = " without Redis, which this herd does not run itself: back that up too" if herd.redis else ""
@@ -57,7 +77,7 @@ def make_backup(config: Config, file: Path) -> None:
 
 async def _save(directory: Path) -> bool:
     """Has a running Redis write its snapshot; False if none runs there."""
-    socket = directory.resolve() / "redis.sock"
+    socket = (directory / SOCKET).resolve()
     if not socket.exists():
         return False
     try:
@@ -91,13 +111,29 @@ async def _wait_for_saves(store: Store, count: int) -> tuple[int, str]:
         await asyncio.sleep(LOOK_EVERY)
 
 
+def _copy_databases(data: Path, directory: Path) -> dict[Path, Path]:
+    """Copies of all SQLite databases but the index, each as of one moment."""
+    copies: dict[Path, Path] = {}
+    for path in data.rglob(f"*{DATABASE}"):
+        if path.name != INDEX and path.is_file():
+            copies[path] = directory / f"{len(copies)}{DATABASE}"
+            with (
+                closing(sqlite3.connect(f"file:{quote(str(path))}?mode=rw", uri=True)) as source,
+                closing(sqlite3.connect(copies[path])) as copy,
+            ):
+                source.backup(copy)
+    return copies
+
+
 def _files(data: Path, storage: Path, *, is_running: bool) -> Iterator[tuple[Path, str]]:
     """What is kept, and its name in the backup."""
     # Of a Redis that runs, the snapshot; of one that does not, its log, which is newer than any snapshot.
     redis = data / "redis"
     kept = redis / (SNAPSHOT if is_running else LOG)
     for path in [*data.rglob("*"), *([] if storage.is_relative_to(data) else storage.rglob("*"))]:
-        if path.name in _LEFT_OUT or INDEX in path.name or not (path.is_file() or path.is_dir()):
+        if path.name in _LEFT_OUT or path.name.startswith(INDEX) or not (path.is_file() or path.is_dir()):
+            continue
+        if f"{DATABASE}-" in path.name:  # The log of a database, which its copy has taken in.
             continue
         if path.is_relative_to(redis) and path != redis and not path.is_relative_to(kept):
             continue
@@ -122,9 +158,17 @@ def restore_backup(file: Path, data: Path) -> None:
             data.mkdir(mode=0o700, parents=True, exist_ok=True)
             # Early releases of Python 3.11 have no filters.
             safely: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
-            archive.extractall(data, **safely)
-    except (OSError, tarfile.TarError) as error:
-        raise InvalidArgument(f"{file} cannot be restored: {error}") from error
+            try:
+                archive.extractall(data, **safely)
+            except BaseException:  # Half of a data directory must not look whole.
+                for path in data.iterdir():
+                    shutil.rmtree(path) if path.is_dir() else path.unlink()
+                raise
+    except tarfile.TarError as error:
+        raise InvalidArgument(f"{file} is not a backup of Remuda, or is damaged") from error
+    except (OSError, EOFError, zlib.error) as error:
+        reason = reason_of(error) if isinstance(error, OSError) else "it is damaged"
+        raise InvalidArgument(f"{file} cannot be restored: {reason}") from error
     snapshot = data / "redis" / SNAPSHOT
     if snapshot.exists():
         # A Redis that keeps a log reads nothing else, so the snapshot becomes the beginning of one.

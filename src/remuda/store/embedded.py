@@ -32,6 +32,8 @@ STOP_TIMEOUT = 10.0
 RESTART_PAUSE = 1.0
 # The server of a herd that was killed a moment ago may still be writing its last data.
 CLAIM_TIMEOUT = 3.0
+SOCKET = "redis.sock"
+"""In the directory: the socket, or a link to it where its path would be too long."""
 # Linux keeps a socket's path in 108 bytes.
 _LONGEST_SOCKET_PATH = 100
 
@@ -83,12 +85,15 @@ async def embedded_redis(
 @contextmanager
 def _socket_for(directory: Path) -> Iterator[Path]:
     """Where the server listens: in its directory, or in a short one if that has too long a path."""
-    socket = directory.resolve() / "redis.sock"
+    socket = directory.resolve() / SOCKET
     if len(str(socket)) <= _LONGEST_SOCKET_PATH:
         yield socket
         return
     with tempfile.TemporaryDirectory(prefix="remuda-redis-") as short_directory:
-        yield Path(short_directory) / "redis.sock"
+        short = Path(short_directory) / SOCKET
+        socket.unlink(missing_ok=True)
+        socket.symlink_to(short)  # By which a backup finds it.
+        yield short
 
 
 class _Server:
