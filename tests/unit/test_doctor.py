@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import fcntl
 import os
 import resource
 import socket
@@ -228,20 +229,32 @@ async def test_a_url_that_is_none_is_a_failure_that_says_so() -> None:
     assert "is not a valid Redis URL" in check.found
 
 
-async def test_a_port_in_use_is_a_failure(busy_port: int) -> None:
-    (check,) = await doctor.look_at_port("127.0.0.1", busy_port)
+async def test_a_port_in_use_is_a_failure(busy_port: int, tmp_path: Path) -> None:
+    (check,) = await doctor.look_at_port("127.0.0.1", busy_port, tmp_path)
 
     assert (check.state, check.found) == (CheckState.FAIL, f"127.0.0.1:{busy_port} is in use")
 
 
-async def test_a_free_port_is_fine() -> None:
-    (check,) = await doctor.look_at_port("127.0.0.1", 0)
+async def test_the_port_of_a_herd_that_runs_is_fine(busy_port: int, tmp_path: Path) -> None:
+    with (tmp_path / doctor.LOCK).open("w+") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        print(1234, end="", file=lock, flush=True)
+        (check,) = await doctor.look_at_port("127.0.0.1", busy_port, tmp_path)
+    (stopped,) = await doctor.look_at_port("127.0.0.1", busy_port, tmp_path)
+
+    assert check.state is CheckState.OK
+    assert "pid 1234" in check.found
+    assert stopped.state is CheckState.FAIL
+
+
+async def test_a_free_port_is_fine(tmp_path: Path) -> None:
+    (check,) = await doctor.look_at_port("127.0.0.1", 0, tmp_path)
 
     assert check == Check("port", CheckState.OK, "127.0.0.1, any free port")
 
 
-async def test_an_address_of_another_machine_is_a_failure() -> None:
-    (check,) = await doctor.look_at_port("192.0.2.1", 4444)
+async def test_an_address_of_another_machine_is_a_failure(tmp_path: Path) -> None:
+    (check,) = await doctor.look_at_port("192.0.2.1", 4444, tmp_path)
 
     assert check.state is CheckState.FAIL
     assert "--host" in check.advice

@@ -27,6 +27,7 @@ Interval = Annotated[int, msgspec.Meta(ge=1)]
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 Percent = Annotated[int, msgspec.Meta(ge=1, le=100)]
 
+_KINDS = {int: "a whole number", float: "a number", bool: "true or false"}
 S = TypeVar("S")
 
 
@@ -226,4 +227,17 @@ def _convert(value: Any, origin: str, kind: Any) -> Any:
             return Path(value)
         return msgspec.convert(value, kind, strict=False)
     except (TypeError, msgspec.ValidationError) as error:
-        raise Misconfigured(f"{origin} is {value!r}: {error}") from error
+        raise Misconfigured(f"{origin} is {value!r}; it must be {_wanted(kind)}") from error
+
+
+def _wanted(kind: Any) -> str:
+    """What an option takes, in words."""
+    if get_origin(kind) is not Annotated:
+        return _KINDS.get(kind, "text")
+    plain, limits = get_args(kind)
+    words = _KINDS.get(plain, "text")
+    if limits.pattern is not None:
+        return f"{words} of the form {limits.pattern}"
+    return (
+        f"{words}, {limits.ge} or more" if limits.le is None else f"{words} from {limits.ge} to {limits.le}"
+    )

@@ -20,6 +20,8 @@ def show_audit(herd: HerdAddress, *, limit: int, follow: bool) -> None:
     console = Console(soft_wrap=True, highlight=False)
     entries = _read(herd, limit=limit)
     _print(console, entries)
+    if not entries and not follow:
+        console.print("no entries")
     last = entries[-1]["id"] if entries else _START
     try:
         while follow:

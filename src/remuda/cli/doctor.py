@@ -11,6 +11,7 @@ from remuda.cli.rooms import ROOMS
 from remuda.fleet.room import Check, CheckState
 from remuda.ops.doctor import examine
 
+WIDE = 1000
 _LOOK = {CheckState.OK: ("✓", "green"), CheckState.WARN: ("!", "yellow"), CheckState.FAIL: ("✗", "red")}
 
 
@@ -18,12 +19,14 @@ def show_doctor(config: Config) -> int:
     """Prints every check; the exit status is 1 if a herd could not run here."""
     checks = asyncio.run(examine(config, ROOMS))
     console = Console()
+    # Elsewhere than in a terminal nothing is folded: it is searched, and paths are copied from it.
+    width = None if console.is_terminal else WIDE
     table = Table.grid(padding=(0, 2))
     for _ in range(3):
         table.add_column(overflow="fold")
     for check in checks:
         table.add_row(*_row(check))
-    console.print(table)
+    console.print(table, width=width)
     return 1 if any(check.state is CheckState.FAIL for check in checks) else 0
 
 

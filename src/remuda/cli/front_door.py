@@ -13,6 +13,7 @@ import msgspec
 
 from remuda.accounts.first import FILE, read_token
 from remuda.accounts.model import may_be_token
+from remuda.base.certificate import why_tls_failed
 from remuda.base.config import Config, HerdConfig
 from remuda.base.errors import (
     InvalidArgument,
@@ -21,6 +22,7 @@ from remuda.base.errors import (
     Unauthorized,
     Unavailable,
     UnknownCommand,
+    reason_of,
 )
 from remuda.base.hosts import host_port, is_loopback, reachable
 from remuda.fleet.http_client import ask
@@ -97,7 +99,8 @@ class HerdAddress:
             try:
                 context.load_verify_locations(self.cacert)
             except OSError as error:  # What is in it may be wrong, too: that is an SSLError.
-                raise InvalidArgument(f"{self.cacert} is not a certificate in PEM: {error}") from error
+                reason = why_tls_failed(error)
+                raise InvalidArgument(f"{self.cacert} is not a certificate in PEM: {reason}") from error
         return context
 
 
@@ -131,8 +134,17 @@ def ask_herd(
         status, text = asyncio.run(asking)
         answer = msgspec.json.decode(text)
     except (Unavailable, msgspec.DecodeError) as error:
-        advice = "name its certificate with --cacert FILE" if _is_distrusted(error) else _NO_HERD
-        raise Unavailable(f"No herd answers at {herd.url} ({error}); {advice}") from error
+        cause = error.__cause__
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            advice = "name its certificate with --cacert FILE"
+        elif isinstance(cause, ssl.SSLError):
+            advice = "it may not speak TLS: try http://"
+        else:
+            advice = "start one with `remuda up`, or name another with --server URL"
+        reason = str(error).rstrip(".")
+        if isinstance(cause, OSError) and not isinstance(cause, (ssl.SSLError, TimeoutError)):
+            reason = reason_of(cause)
+        raise Unavailable(f"No herd answers at {herd.url} ({reason}); {advice}") from error
     if status == 200:
         return answer
     message = answer.get("error", {}).get("message", f"status {status}")
@@ -143,13 +155,6 @@ def ask_herd(
     if 400 <= status < 500:
         raise Refused(message)
     raise Unavailable(f"The herd at {herd.url} answered: {message}")
-
-
-_NO_HERD = "start one with `remuda up`"
-
-
-def _is_distrusted(error: Exception) -> bool:
-    return isinstance(error.__cause__, ssl.SSLCertVerificationError)
 
 
 def _explain_refusal(herd: HerdAddress, message: str) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from remuda import __version__
-from remuda.base.errors import RemudaError
+from remuda.base.errors import Lost, RemudaError
 from remuda.cli.archiving import archive, jobs_app
 from remuda.cli.arguments import (
     Advertise,
@@ -462,7 +462,10 @@ def keys(
     """Show every Redis key that Remuda uses, and what it means."""
     from remuda.keyspace.page import render_lines
 
-    for line in render_lines(room, pattern):
+    lines = render_lines(room, pattern)
+    if not lines:
+        raise Lost(f"No key of Remuda matches {pattern!r}; `remuda keys` shows all")
+    for line in lines:
         print(line)
 
 

@@ -38,6 +38,7 @@ from remuda.fleet.relay import Address
 from remuda.fleet.room import role_kinds
 from remuda.gateway.listener import check_options, listen
 from remuda.gateway.room import LISTENER, GatewayConfig
+from remuda.ops.doctor import LOCK
 from remuda.store import Store
 from remuda.store.embedded import embedded_redis
 
@@ -79,7 +80,7 @@ def _own_data(directory: Path) -> Iterator[None]:
         directory.mkdir(parents=True, exist_ok=True)
         # Sessions' logs and files, and everything that clients have sent, is in there.
         directory.chmod(0o700)
-        lock = (directory / "lock").open("a+")
+        lock = (directory / LOCK).open("a+")
     except OSError as error:
         raise Misconfigured(f"The data directory {directory} cannot be used: {error.strerror}") from error
     with lock:

@@ -6,6 +6,7 @@ others look. Nothing is changed and nothing is left behind.
 
 import asyncio
 import errno
+import fcntl
 import resource
 import shutil
 import socket
@@ -34,6 +35,8 @@ LEAST_SHM = 1 << 30
 LEAST_OPEN_FILES = 4096
 PING_TIMEOUT = 3.0
 SHM = Path("/dev/shm")
+LOCK = "lock"
+"""File of a data directory that `remuda up` holds locked, and that has its pid."""
 
 Ping = Callable[[str], Awaitable[str]]
 """Asks the Redis of a URL for its version; raises a RemudaError if it does not answer."""
@@ -53,7 +56,7 @@ async def examine(config: Config, rooms: Sequence[Room], *, ping: Ping = ask_red
     herd = config[HerdConfig]
     looks: list[tuple[Topic, Coroutine[Any, Any, Sequence[Check]]]] = [
         (Topic.HERD, look_at_redis(herd.redis, ping)),
-        (Topic.HERD, look_at_port(herd.host, herd.port)),
+        (Topic.HERD, look_at_port(herd.host, herd.port, herd.data)),
         (Topic.HERD, asyncio.to_thread(look_at_data, herd.data, megabytes=herd.min_free_megabytes)),
         (Topic.HERD, asyncio.to_thread(look_at_system)),
     ]
@@ -130,14 +133,29 @@ def _numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in version.split(".") if part.isdigit())
 
 
-async def look_at_port(host: str, port: int) -> list[Check]:
-    """Whether the front door can listen there."""
+async def look_at_port(host: str, port: int, data: Path) -> list[Check]:
+    """Whether the front door can listen there, or does already."""
     where = f"{host}:{port}"
     try:
         await asyncio.to_thread(_bind, host, port)
     except OSError as error:
+        if error.errno == errno.EADDRINUSE and (pid := await asyncio.to_thread(running_herd, data)):
+            return [Check("port", CheckState.OK, f"{where} is in use; a herd runs in {data} (pid {pid})")]
         return [judge_bind_error(where, error)]
     return [Check("port", CheckState.OK, f"{where} is free" if port else f"{host}, any free port")]
+
+
+def running_herd(data: Path) -> str | None:
+    """The pid of the herd that keeps its data there; None if none runs, or if that cannot be seen."""
+    try:
+        with (data / LOCK).open() as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return lock.read() or "unknown"
+    except OSError:
+        pass
+    return None
 
 
 def _bind(host: str, port: int) -> None:
