@@ -1,6 +1,7 @@
 """The HTTP of metering: events from programs in other languages, Utapi's listings, and views of operators."""
 
 import asyncio
+import json
 import secrets
 from collections.abc import Sequence
 from typing import Any
@@ -89,12 +90,13 @@ _decode_events = msgspec.json.Decoder(NewEvent | list[NewEvent]).decode
 def read_events(body: bytes) -> list[NewEvent]:
     """The events of a request; InvalidArgument names the event and the field that is wrong."""
     try:
-        given = _decode_events(body)
-    except msgspec.ValidationError:
-        given = [_read_event(place, each) for place, each in enumerate(_as_list(msgspec.json.decode(body)))]
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        try:
+            new = _as_list(_decode_events(body))
+        except msgspec.ValidationError:
+            # It does not say which event is wrong. And what it does not read, such as 1e400, this does.
+            new = [_read_event(place, each) for place, each in enumerate(_as_list(json.loads(body)))]
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise InvalidArgument(f"The body is not valid JSON: {error}.") from error
-    new = _as_list(given)
     if not 0 < len(new) <= MAX_EVENTS:
         raise InvalidArgument(f"A list must have 1 to {MAX_EVENTS} events, and has {len(new)}.")
     return new
