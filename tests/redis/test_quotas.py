@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from aiohttp import web
+from msgspec.structs import replace
 
 import servers
 from grids import all_sessions
@@ -17,11 +18,13 @@ from remuda.accounts.accounts import Accounts
 from remuda.base import clock
 from remuda.base.errors import AccountLimitReached, InvalidArgument
 from remuda.cli.rooms import ROOMS
+from remuda.fleet.origin import Origin
 from remuda.fleet.uses import Uses
 from remuda.keyspace.metering import METER_COUNTER, QUOTA_EVENTS, QUOTA_USE, QUOTAS
-from remuda.metering.model import DAY_MS, Services
+from remuda.metering.model import DAY_MS, Level, Services
 from remuda.metering.push import Event, Metering, Pushed
 from remuda.metering.quotas import QuotaChange, Quotas, QuotaView, period_start
+from remuda.metering.reconcile import Reconciler
 from remuda.metering.replay import Replay
 from remuda.metering.spool import Spool
 from remuda.metering.webhooks import Webhooks, sign
@@ -33,6 +36,7 @@ from waiting import eventually
 SERVICES = Services(service for room in ROOMS for service in room.services)
 SECONDS = "grid.browserSeconds"
 STORED = "artifacts.storageUtilized"
+OPERATOR = Origin(address="127.0.0.1")
 
 
 @pytest.fixture
@@ -127,6 +131,20 @@ async def test_a_quota_of_what_is_stored_frees_when_something_is_deleted(
     await uses.take("ranch", "a")
 
 
+async def test_a_correction_of_what_is_stored_counts_towards_the_quota(
+    store: Store, metering: Metering, quotas: Quotas
+) -> None:
+    await quotas.change("ranch", {STORED: QuotaChange(hard=1000)})
+    await keep(metering, 1100)
+
+    reconciler = Reconciler(store, SERVICES, precision=15)
+    await reconciler.correct(OPERATOR, "artifacts", Level.ACCOUNTS, "ranch", "storageUtilized", 300)
+    await keep(metering, 1)
+
+    assert (await only(quotas)).used == 301
+    await Uses(store, services=("artifacts",)).take("ranch", "a")
+
+
 # Events
 
 
@@ -153,6 +171,16 @@ async def test_a_push_over_a_hard_quota_is_refused_and_changes_nothing(
     # Its id is not used up: when the quota is higher, it counts.
     await quotas.change("ranch", {PUTS: QuotaChange(hard=2)})
     assert await metering.push("putObject", params, event_id="second")
+
+
+async def test_copies_of_an_event_that_is_refused_are_refused_too(metering: Metering, quotas: Quotas) -> None:
+    await quotas.change("ranch", {PUTS: QuotaChange(hard=1, period="day")})
+    await metering.push_list([put(metering, "first")])
+
+    pushing = [metering.push_list([put(metering, "second")]) for _ in range(3)]
+    outcomes = await asyncio.gather(*pushing, return_exceptions=True)
+
+    assert [type(outcome) for outcome in outcomes] == [AccountLimitReached] * 3
 
 
 async def test_what_was_counted_before_is_a_duplicate_also_when_the_quota_is_used_up(
@@ -262,6 +290,20 @@ async def test_a_new_period_begins_at_nothing_and_what_comes_late_does_not_count
     await use(metering, 50, timestamp=yesterday + 1000)
 
     assert (await only(quotas)).used == 3
+
+
+async def test_a_clock_that_is_ahead_does_not_begin_the_next_period(
+    metering: Metering, quotas: Quotas
+) -> None:
+    await quotas.change("ranch", {SECONDS: QuotaChange(hard=100, period="day")})
+    await use(metering, 60)
+    ends = (await only(quotas)).frees_at
+
+    event = metering.check("useBrowser", {"accountId": "ranch", "seconds": 5}, service="grid")
+    await metering.push_all([replace(event, timestamp=event.timestamp + DAY_MS)])
+    await use(metering, 7)
+
+    assert ((await only(quotas)).used, (await only(quotas)).frees_at) == (72, ends)
 
 
 @pytest.mark.parametrize("day", ["2024-02-29", "2025-03-01", "2025-12-31", "2026-01-01"])

@@ -258,7 +258,7 @@ QUOTA_USE = Key(
     "remuda:quota.use:{account}",
     HashName,
     meaning="What an account has used of its quotas in the present period",
-    writer="metering/push, metering/quotas",
+    writer="metering/push, metering/quotas, metering/reconcile",
     lifetime=until("the account is deleted"),
     fields={
         "<service>.<measure>": "how much",

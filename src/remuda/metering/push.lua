@@ -186,7 +186,8 @@ for _, change in ipairs(changes) do
     local level, resource, account = targets[target], targets[target + 1], targets[target + 2]
     count(service, slot, slot_text, counts, moves, level, resource, account)
     if level == 'accounts' then
-      count_quotas(resource, service, slot, counts, moves)
+      -- Of a client whose clock is ahead, too: its event must not begin the next period before its time.
+      count_quotas(resource, service, math.min(slot, current), counts, moves)
       count_totals(resource, service, counts)
     end
   end

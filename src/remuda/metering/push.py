@@ -311,15 +311,26 @@ class Metering:
             self._flush()
 
     async def _count(self, batch: Sequence[_Waiting], reply: Awaitable[Any] | None) -> None:
-        fresh = list({waiting.event.digest: waiting for waiting in reversed(batch)}.values())[::-1]
-        for waiting in batch:
-            if waiting not in fresh:
-                _settle(waiting, DUPLICATE)
+        """Counts each event of a batch once. Its copies hear of it when that is done, and hear the same."""
+        firsts = {waiting.event.digest: waiting for waiting in reversed(batch)}
+        copies = [waiting for waiting in batch if firsts[waiting.event.digest] is not waiting]
+        refused = await self._count_each(list(firsts.values())[::-1], reply)
+        for copy in copies:
+            if (error := refused.get(copy.event.digest)) is not None:
+                _fail([copy], error)
+            else:
+                _settle(copy, DUPLICATE)
+
+    async def _count_each(
+        self, fresh: list[_Waiting], reply: Awaitable[Any] | None
+    ) -> dict[bytes, RemudaError]:
+        """Counts events that all have different ids; by their digests, those that a quota has refused."""
+        refused: dict[bytes, RemudaError] = {}
         was_sent = reply is not None
         while fresh:
             if reply is None and self._spool is not None and not self._store.is_connected:
                 await self._keep(self._spool, fresh, was_sent=was_sent)
-                return
+                break
             was_sent = True
             try:
                 repeated, failed, spent = await (
@@ -329,7 +340,7 @@ class Metering:
                 if self._spool is None:
                     raise
                 await self._keep(self._spool, fresh, was_sent=True)
-                return
+                break
             except CommandRefused as error:
                 if reply is None or "NOSCRIPT" not in error.message:
                     raise
@@ -339,16 +350,18 @@ class Metering:
             if failed:
                 log.error("keys not counted", keys=failed[:10], reason="they hold something else")
             if spent:
-                fresh = _refuse(fresh, spent)
+                refused |= (errors := _refuse(fresh, spent))
+                fresh = [waiting for waiting in fresh if waiting.event.digest not in errors]
                 continue
             if not repeated:
                 for waiting in fresh:
                     _settle(waiting, ACCEPTED)
-                return
+                break
             places = set(repeated)
             for place in places:
                 _settle(fresh[place], DUPLICATE)
             fresh = [waiting for place, waiting in enumerate(fresh) if place not in places]
+        return refused
 
     async def _keep(self, spool: Spool, batch: Sequence[_Waiting], *, was_sent: bool) -> None:
         """Writes the events to the local disk; `was_sent` if Redis may have counted them nevertheless."""
@@ -377,15 +390,15 @@ def _admission_of(events: Sequence[Event]) -> _Admission:
     )
 
 
-def _refuse(batch: Sequence[_Waiting], spent: Sequence[Sequence[Any]]) -> list[_Waiting]:
-    """Refuses what adds to quotas that are used up; what is left of the batch."""
+def _refuse(batch: Sequence[_Waiting], spent: Sequence[Sequence[Any]]) -> dict[bytes, RemudaError]:
+    """Refuses what adds to quotas that are used up; the digests of that, with the errors."""
     errors = {
         (account, name): quota_error(
             account, name, limit=limit, used=used, period=period, frees_at=ends / 1000
         )
         for account, name, limit, used, period, ends in spent
     }
-    left = []
+    refused: dict[bytes, RemudaError] = {}
     for waiting in batch:
         wanted = (
             errors.get((account, f"{service}.{gain}"))
@@ -393,11 +406,10 @@ def _refuse(batch: Sequence[_Waiting], spent: Sequence[Sequence[Any]]) -> list[_
             for gain in gains
         )
         error = next(filter(None, wanted), None)
-        if error is None or waiting.admission.is_given:
-            left.append(waiting)
-        else:
+        if error is not None and not waiting.admission.is_given:
             _fail([waiting], error)
-    return left
+            refused[waiting.event.digest] = error
+    return refused
 
 
 def _encode_batch(batch: Sequence[_Waiting], rules: PushRules) -> bytes:

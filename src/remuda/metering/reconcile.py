@@ -13,7 +13,14 @@ from msgspec import Struct
 from remuda.base import clock
 from remuda.base.ids import new_id
 from remuda.fleet.origin import Origin
-from remuda.keyspace.metering import ACTIVE, CORRECTIONS, METER_COUNTER, METER_STATE, RESOURCES
+from remuda.keyspace.metering import (
+    ACTIVE,
+    CORRECTIONS,
+    METER_COUNTER,
+    METER_STATE,
+    QUOTA_USE,
+    RESOURCES,
+)
 from remuda.metering.model import Level, Precision, Services, slot_of
 from remuda.store import Store, load_script
 from remuda.store.commands import stream_entries
@@ -24,8 +31,8 @@ BATCH = 200
 _CORRECT = load_script(
     __file__,
     "correct.lua",
-    keys=[METER_COUNTER, METER_STATE, ACTIVE, CORRECTIONS],
-    args=["slot", "value", "resource", "keep", "field"],
+    keys=[METER_COUNTER, METER_STATE, ACTIVE, CORRECTIONS, QUOTA_USE],
+    args=["slot", "value", "resource", "keep", "quota", "field"],
 )
 
 
@@ -134,12 +141,14 @@ class Reconciler:
                 METER_STATE(service, level, resource, metric),
                 ACTIVE(service, level, str(slot)),
                 CORRECTIONS(),
+                *([QUOTA_USE(resource)] if level is Level.ACCOUNTS else []),
             ],
             args=[
                 slot,
                 "" if value is None else value,
                 resource,
                 KEPT,
+                f"{service}.{metric}",
                 *(part for pair in known.items() for part in pair),
             ],
         )
