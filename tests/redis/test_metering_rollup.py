@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import servers
-from golden_usage import GOLDEN, STORY, load_keyspace
+from golden_usage import GOLDEN, STORY, load_keyspace, plain, read_keyspace
 from remuda.base import clock
 from remuda.fleet.services import OBJECTS, STORAGE
 from remuda.keyspace.metering import (
@@ -23,11 +23,12 @@ from remuda.keyspace.metering import (
     ROLLED_SLOTS,
     UNPACKED,
 )
+from remuda.metering import pack
 from remuda.metering.forget import Forgetting
 from remuda.metering.model import DAY_MS, Counting, Level, Services, find_change, slot_of
 from remuda.metering.push import Metering, PushRules
 from remuda.metering.reconcile import Reconciler
-from remuda.metering.rollup import Rollup
+from remuda.metering.rollup import Rollup, as_bytes
 from remuda.metering.s3 import S3
 from remuda.metering.usage import TimeRange, Usage, UsageReader
 from remuda.store import Store
@@ -215,6 +216,85 @@ async def test_an_event_of_a_closed_time_slot_is_kept_apart_until_it_is_rolled_u
         Level.BUCKETS, ["b"], TimeRange(FIRST, FIRST + DAY_MS - 1)
     )
     assert (usage.counts["PutObject"], usage.states[STORAGE]) == (2, (15, 15))
+
+
+async def test_what_comes_late_leaves_the_keyspace_that_utapi_leaves(store: Store) -> None:
+    metering, rollup = Metering(store), Rollup(store, SERVICES)
+    await rollup.run_once()
+
+    for step in STORY["steps"]:
+        await metering.push(step["action"], step["params"], timestamp=step["now"])
+        # What is rolled up meanwhile makes no difference.
+        await rollup.run_once()
+
+    assert await read_keyspace(store) == plain(STORY["keyspace"])
+
+
+async def test_what_comes_late_in_the_opposite_order_leaves_the_same(store: Store) -> None:
+    metering = Metering(store)
+    await Rollup(store, SERVICES).run_once()
+
+    for step in reversed(STORY["steps"]):
+        await metering.push(step["action"], step["params"], timestamp=step["now"])
+
+    assert await read_keyspace(store) == plain(STORY["keyspace"])
+
+
+async def test_the_single_key_of_a_closed_time_slot_has_what_was_rolled_up_too(store: Store) -> None:
+    metering, rollup = Metering(store), Rollup(store, SERVICES)
+    key = METER_USAGE("s3", "buckets", str(FIRST), "b", "PutObject")
+    await metering.push(*put(1), timestamp=FIRST)
+    await rollup.close_slots(FIRST + DAY_MS)
+    await store.delete(key)  # As if it had expired.
+
+    await metering.push(*put(1), timestamp=FIRST)
+
+    assert await store.get(key) == "2"
+    assert 0 < await store.send("TTL", key) <= 86400
+
+
+async def test_a_packed_day_gets_no_single_key_that_would_miss_a_part(store: Store) -> None:
+    metering, rollup = Metering(store), Rollup(store, SERVICES)
+    await metering.push(*put(1), timestamp=FIRST)
+    await rollup.run_once(FIRST + 5 * DAY_MS)
+    keys = [METER_USAGE("s3", "buckets", str(FIRST), "b", name) for name in ("PutObject", "HeadBucket")]
+    await store.delete(keys[0])
+
+    await metering.push(*put(1), timestamp=FIRST)
+    await metering.push("headBucket", BUCKET, timestamp=FIRST)
+
+    assert [await store.get(key) for key in keys] == [None, "1"]
+
+
+async def test_a_day_of_which_all_came_late_is_packed_some_days_later(store: Store) -> None:
+    metering, rollup = Metering(store), Rollup(store, SERVICES)
+    await rollup.run_once(FIRST + 5 * DAY_MS)
+    await metering.push(*put(1), timestamp=FIRST)
+    await metering.push("headBucket", {"bucket": "other"}, timestamp=FIRST + 8 * DAY_MS)
+
+    await rollup.run_once(FIRST + 5 * DAY_MS)
+    assert await store.zcard(UNPACKED()) == 3
+    await rollup.run_once(FIRST + 8 * DAY_MS)
+
+    assert await store.zcard(UNPACKED()) == 0
+    day = await store.send("HGET", ROLLED_SLOTS("s3", "buckets", "b"), str(FIRST // DAY_MS))
+    assert pack.is_packed(as_bytes(day))
+
+
+@pytest.mark.parametrize("now", [FIRST + DAY_MS + 2 * SLOT_MS, FIRST + 5 * DAY_MS], ids=["open", "packed"])
+async def test_what_comes_late_beside_utapi_counts_once(store: Store, now: int) -> None:
+    metering, rollup = Metering(store), Rollup(store, SERVICES, with_utapi=True)
+    await metering.push(*put(10), timestamp=FIRST)
+    await rollup.run_once(now)
+    await metering.push(*put(5), timestamp=FIRST)
+    await metering.push(*put(7), timestamp=FIRST + DAY_MS)
+
+    for _ in range(2):
+        await rollup.run_once(now)
+        (usage,) = await UsageReader(store, S3, precision=15).read(
+            Level.BUCKETS, ["b"], TimeRange(FIRST, FIRST + 2 * DAY_MS - 1)
+        )
+        assert (usage.counts["PutObject"], usage.states[STORAGE]) == (3, (15, 22))
 
 
 async def test_a_time_slot_that_is_rolled_up_and_not_closed_yet_counts_once(store: Store) -> None:

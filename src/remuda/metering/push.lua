@@ -16,7 +16,10 @@
 -- ARGV[10] channel
 -- ARGV[11] remember, seconds for which the id of an event is known at least
 -- ARGV[12] precision, milliseconds of a time slot
--- ARGV[13] batch, MessagePack: shard and number of each event's id; changes of {service, time slot, {operation or
+-- ARGV[13] keep, seconds for which single keys stay after their time slot is rolled up
+-- ARGV[14] slots, template of a key, like the next
+-- ARGV[15] days
+-- ARGV[16] batch, MessagePack: shard and number of each event's id; changes of {service, time slot, {operation or
 --   measure, by how much, ...}, {state, by how much, ...}, {level, resource, account, ...}}; {service, bucket,
 --   message, ...}; {bucket to be forgotten, ...}; {account, service, {what is added to, ...}} whose hard quotas must
 --   not be used up
@@ -24,10 +27,12 @@
 --   because they hold something else; and the hard quotas that are used up: then nothing was counted, either
 
 local USAGE, STATE, LATE = ARGV[2], ARGV[3], ARGV[7]
+local SLOTS, DAYS = ARGV[14], ARGV[15]
+local DAY_MS, PACKED = 86400000, '\193'
 -- The name of a counter is that of its state, and this.
 local COUNTER_TAIL = ARGV[4]:sub(#STATE + 1)
 local POINT = '%.0f:%s'
-local ids, changes, messages, deleted, guarded = unpack(cmsgpack.unpack(ARGV[13]))
+local ids, changes, messages, deleted, guarded = unpack(cmsgpack.unpack(ARGV[16]))
 local now = tonumber(redis.call('TIME')[1])
 local remember = tonumber(ARGV[11])
 
@@ -76,7 +81,7 @@ if not closed then
   for _, change in ipairs(changes) do
     closed = math.min(closed, change[2])
   end
-  closed = closed - 86400000
+  closed = closed - DAY_MS
   redis.call('SET', KEYS[1], ('%.0f'):format(closed))
 end
 
@@ -95,8 +100,44 @@ local function value_of(member)
   return member and tonumber(member:match('^%-?%d+')) or 0
 end
 
+-- How much of something a closed time slot of a resource has in its rolled-up day; nil where that is not known here.
+local function rolled_up(service, level, resource, slot, name)
+  if slot > (now - ARGV[13]) * 1000 then
+    return 0 -- Its single key would still be there.
+  end
+  local day = ('%.0f'):format(math.floor(slot / DAY_MS))
+  local blob = redis.call('HGET', SLOTS:format(service, level, resource), day)
+  if not blob then
+    return 0
+  elseif blob:sub(1, 1) == PACKED then
+    -- Scripts cannot unpack it, but its sums tell what it does not have at all.
+    local totals = redis.call('HGET', DAYS:format(service, level, resource), day)
+    return not (totals and cmsgpack.unpack(totals)[name]) and 0 or nil
+  end
+  local column = cmsgpack.unpack(blob)[name] or {}
+  local width = DAY_MS / math.max(1, #column)
+  local first, sum = slot % DAY_MS / width, 0
+  for place = math.ceil(first), math.ceil(first + precision / width) - 1 do
+    sum = sum + (column[place + 1] or 0)
+  end
+  return sum
+end
+
+-- Counts in a time slot that is closed: apart, until its day is rewritten, and in the single key, as Utapi reads it.
+local function count_late(late, key, service, level, resource, slot, slot_text, name, by)
+  local pending = redis.call('HINCRBY', late, slot_text .. ':' .. name, by)
+  if redis.call('EXISTS', key) == 1 then
+    increase(key, by)
+    return
+  end
+  local before = rolled_up(service, level, resource, slot, name)
+  if before then
+    redis.call('SET', key, ('%.0f'):format(before + pending), 'EX', ARGV[13])
+  end
+end
+
 -- Adds to the points of a series from a time slot on: later ones have been recorded already.
-local function shift(key, slot, slot_text, by)
+local function shift(key, days, slot, slot_text, by)
   local points = redis.call('ZRANGE', key, slot_text, '+inf', 'BYSCORE', 'WITHSCORES')
   for index = 1, #points, 2 do
     local at = ('%.0f'):format(points[index + 1])
@@ -107,19 +148,19 @@ local function shift(key, slot, slot_text, by)
     local before = redis.call('ZRANGE', key, '(' .. slot_text, '-inf', 'BYSCORE', 'REV', 'LIMIT', 0, 1)
     -- What was before the first point of a series that is rolled up is known there only. Before one that is not
     -- there was nothing.
-    if before[1] or slot >= closed or tonumber(points[2] or 0) >= closed then
+    if before[1] or slot >= closed or tonumber(points[2] or 0) >= closed or redis.call('EXISTS', days) == 0 then
       redis.call('ZADD', key, slot_text, POINT:format(value_of(before[1]) + by, slot_text))
     end
   end
 end
 
 -- Records the state of a time slot; whether it is the first of that time slot.
-local function record(key, slot, slot_text, total, by)
+local function record(key, days, slot, slot_text, total, by)
   -- From the present time slot on, no point can be later, unless a fast clock has written one.
   if slot < current or slot < ahead then
     local newest = pcall('ZRANGE', key, -1, -1, 'WITHSCORES')
     if tonumber(newest[2] or 0) > slot then
-      shift(key, slot, slot_text, tonumber(by))
+      shift(key, days, slot, slot_text, tonumber(by))
       return false
     end
   end
@@ -145,13 +186,11 @@ local function count(service, slot, slot_text, counts, moves, level, resource, a
       local total = increase(key, by)
       is_new = is_new or total == tonumber(by)
     else
-      redis.call('HINCRBY', late, slot_text .. ':' .. counts[index], by)
-      if redis.call('EXISTS', key) == 1 then
-        increase(key, by)
-      end
+      count_late(late, key, service, level, resource, slot, slot_text, counts[index], by)
     end
   end
   local states = #moves > 0 and STATE:format(service, level, resource, '')
+  local days = #moves > 0 and slot < current and DAYS:format(service, level, resource)
   for index = 1, #moves, 2 do
     local by, state = moves[index + 1], states .. moves[index]
     if is_late and by ~= '0' then
@@ -161,7 +200,7 @@ local function count(service, slot, slot_text, counts, moves, level, resource, a
     if level == 'location' and moves[index] == 'storageUtilized' then
       increase(ARGV[5]:format(service, resource), by)
     end
-    if total and record(state, slot, slot_text, total, by) then
+    if total and record(state, days, slot, slot_text, total, by) then
       is_new = true
     end
   end

@@ -45,6 +45,8 @@ from remuda.keyspace.metering import (
     QUOTA_USE,
     QUOTAS,
     RESOURCES,
+    ROLLED_DAYS,
+    ROLLED_SLOTS,
     SEEN_EVENTS,
     USAGE_TOTALS,
 )
@@ -89,7 +91,7 @@ _PUSH = load_script(
     args=[
         *("seen", "usage", "state", "counter", "location"),
         *("active", "late", "resources", "owners", "channel"),
-        *("remember", "precision", "batch"),
+        *("remember", "precision", "keep", "slots", "days", "batch"),
         *("quotas", "quota_use", "totals"),
     ],
     shared="quotas.lua",
@@ -155,6 +157,8 @@ class PushRules:
     counting: Counting = Counting()
     remember: int = 6 * 3600
     """Seconds for which the id of an event is known at least."""
+    keep_keys: int = 86400
+    """Seconds for which the single keys of a time slot stay after it was rolled up."""
     forgets_deleted: bool = False
     """Whether a deleted bucket is to be forgotten."""
 
@@ -172,7 +176,14 @@ class Metering:
     ) -> None:
         self.services = services or Services([S3])
         self.rules = rules or PushRules()
-        self._fixed: tuple[Value, ...] = (*_TEMPLATES, self.rules.remember, self.rules.precision * 60_000)
+        self._fixed: tuple[Value, ...] = (
+            *_TEMPLATES,
+            self.rules.remember,
+            self.rules.precision * 60_000,
+            self.rules.keep_keys,
+            Name(ROLLED_SLOTS.template()),
+            Name(ROLLED_DAYS.template()),
+        )
         self._store = store
         self._spool = spool
         self._waiting: list[_Waiting] = []

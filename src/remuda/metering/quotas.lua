@@ -1,9 +1,9 @@
 -- Counts what an account uses towards its quotas, in the step that counts it, and notes each quota that is reached; tells
 -- before that step which hard ones are used up. And counts it for /metrics, of so many accounts as monitoring can bear.
 -- KEYS[6] remuda:quota.events
--- ARGV[14] quotas, template of a key, like the next
--- ARGV[15] quota_use
--- ARGV[16] totals
+-- ARGV[17] quotas, template of a key, like the next
+-- ARGV[18] quota_use
+-- ARGV[19] totals
 
 local DAY, MOST_EVENTS = 86400000, 10000
 
@@ -31,7 +31,7 @@ end
 local function count_quota(account, name, quota, slot, by)
   local hard, soft, period = quota:match('^(%S+) (%S+) (%S+)$')
   local since, until_ = period_of(period, slot)
-  local key = ARGV[15]:format(account)
+  local key = ARGV[18]:format(account)
   local known = redis.call('HMGET', key, name, name .. '.since')
   local known_since = tonumber(known[2] or -1)
   if since < known_since then
@@ -58,7 +58,7 @@ local function quotas_of(account)
   local found = quotas_by_account[account]
   if not found then
     found = {}
-    local stored = redis.call('HGETALL', ARGV[14]:format(account))
+    local stored = redis.call('HGETALL', ARGV[17]:format(account))
     for index = 1, #stored, 2 do
       found[stored[index]] = stored[index + 1]
     end
@@ -93,7 +93,7 @@ local function spent_quotas(guarded, now_ms)
       local name = service .. '.' .. gains[index]
       local hard, period = (quotas[name] or ''):match('^(%d+) %S+ (%S+)$')
       if hard then
-        local use = redis.call('HMGET', ARGV[15]:format(account), name, name .. '.until')
+        local use = redis.call('HMGET', ARGV[18]:format(account), name, name .. '.until')
         local used, ends = tonumber(use[1] or 0), tonumber(use[2] or 0)
         if used >= tonumber(hard) and (period == 'now' or ends > now_ms) then
           spent[#spent + 1] = {account, name, tonumber(hard), used, period, ends}
@@ -107,7 +107,7 @@ end
 local MOST_TOTALS = 900
 
 local function count_totals(account, service, counts)
-  local key = ARGV[16]:format(service)
+  local key = ARGV[19]:format(service)
   for place = 1, #counts, 2 do
     local measure, by = counts[place], counts[place + 1]
     local field = account .. ' ' .. measure

@@ -190,7 +190,7 @@ class Replay:
         key, until = REPLAY(service), clock.monotonic() + WORK_FOR
         # The oldest are last. New ones come at the other end, so what is read now stays the end of the list.
         while clock.monotonic() < until and (elements := await self._store.lrange(key, -BATCH, -1)):
-            raw = [element.encode(errors="surrogateescape") for element in elements]
+            raw = [element.encode(errors="surrogateescape") for element in reversed(elements)]
             events, poison = self._read(raw, source=f"list {key}", service=service)
             pushed = await self._metering.push_all([event for _, event in events])
             async with self._store.transaction() as taking:

@@ -11,7 +11,8 @@
 -- ARGV[7] length, how many time slots a day has
 -- ARGV[8] keep, seconds for which the single keys are kept
 -- ARGV[9] names, MessagePack: operations and measures, and states
--- ARGV[10..] resource
+-- ARGV[10] late, template of a key that takes the resource
+-- ARGV[11..] resource
 -- returns nothing
 
 local DAY = 86400000
@@ -67,7 +68,16 @@ local function set(day, totals, longest, name, value)
   column[place] = value
 end
 
-for argument = 10, #ARGV do
+-- What came late in the time slot is in its single keys and points already, and will be added to the day later.
+local function late_of(resource)
+  local key = ARGV[10]:format(resource)
+  local is_any = redis.call('EXISTS', key) == 1
+  return function(name)
+    return is_any and tonumber(redis.call('HGET', key, ARGV[6] .. ':' .. name) or 0) or 0
+  end
+end
+
+for argument = 11, #ARGV do
   local resource = ARGV[argument]
   local slots, days = ARGV[3]:format(resource), ARGV[4]:format(resource)
   local blob = redis.call('HGET', slots, field)
@@ -81,16 +91,17 @@ for argument = 10, #ARGV do
     for index, name in ipairs(counted) do
       keys[index] = ARGV[1]:format(resource, name)
     end
+    local pending = late_of(resource)
     for index, value in ipairs(redis.call('MGET', unpack(keys))) do
       if value and tonumber(value) then
-        set(day, totals, longest, counted[index], tonumber(value))
+        set(day, totals, longest, counted[index], tonumber(value) - pending(counted[index]))
         redis.call('EXPIRE', keys[index], keep)
       end
     end
     for _, state in ipairs(states) do
       local key = ARGV[2]:format(resource, state)
       if redis.call('ZCOUNT', key, slot, slot) > 0 then
-        set(day, totals, longest, state, state_at(key, slot) - state_at(key, '(' .. slot))
+        set(day, totals, longest, state, state_at(key, slot) - state_at(key, '(' .. slot) - pending(state))
       end
     end
     if next(day) then

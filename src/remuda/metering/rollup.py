@@ -57,7 +57,7 @@ _ROLL = load_script(
     keys=[ACTIVE, UNPACKED],
     args=[
         *("usage", "state", "slots", "days", "label"),
-        *("slot", "length", "keep", "names", "resource"),
+        *("slot", "length", "keep", "names", "late", "resource"),
     ],
 )
 _CLOSE = load_script(__file__, "close.lua", keys=[CLOSED, ACTIVE], args=["from", "to"])
@@ -65,7 +65,7 @@ _REWRITE = load_script(
     __file__,
     "rewrite.lua",
     keys=[ROLLED_SLOTS, ROLLED_DAYS, LATE, LATE_RESOURCES, UNPACKED, METER_STATE],
-    args=["day", "before", "after", "totals", "member", "packed", "trim", "late"],
+    args=["day", "before", "after", "totals", "member", "packed", "trim", "pack_with", "late"],
 )
 
 
@@ -175,6 +175,7 @@ class Rollup:
                 slots_of_day(slot, self._precision),
                 self._keep_keys,
                 _encode((declared.counted, declared.states)),
+                Name(LATE.template(service, level)),
                 *resources,
             ],
         )
@@ -206,11 +207,13 @@ class Rollup:
     async def add_late(self) -> int:
         """Adds what came late to the rolled-up days; for how many resources."""
         added = 0
+        today = int(await self._store.get(CLOSED()) or 0) // DAY_MS
         for member in await self._store.send("SRANDMEMBER", LATE_RESOURCES(), 1000):
             metered = RolledResource(*member.split(":", 2))
             late = await self._store.hgetall(LATE(*metered))
             for day in sorted(set(map(_day_of, late))):
-                await self._rewrite(metered, day)
+                # Not packed at once: more of the same day may follow.
+                await self._rewrite(metered, day, pack_with=today)
             if not late:
                 await self._store.srem(LATE_RESOURCES(), member)
             added += 1
@@ -227,12 +230,17 @@ class Rollup:
         while members := await self._store.send(*due):
             for member in members:
                 day, _, label = member.partition(":")
-                await self._rewrite(RolledResource(*label.split(":", 2)), int(day), trim=trim)
+                await self._rewrite(
+                    RolledResource(*label.split(":", 2)), int(day), pack_with=int(day), trim=trim
+                )
             packed += len(members)
         return packed
 
-    async def _rewrite(self, metered: RolledResource, day: int, *, trim: int | None = None) -> None:
-        """Adds what came late in a day to it. With `trim` the day is over: it is packed, too."""
+    async def _rewrite(
+        self, metered: RolledResource, day: int, *, pack_with: int, trim: int | None = None
+    ) -> None:
+        """Adds what came late in a day to it. With `trim` the day is over: it is packed, too. If it is new,
+        it is packed when the day `pack_with` is."""
         while True:
             async with self._store.transaction() as reading:
                 slots = reading.hget(ROLLED_SLOTS(*metered), str(day))
@@ -261,6 +269,7 @@ class Rollup:
                     ":".join(metered),
                     int(is_packed),
                     0 if trim is None else trim,
+                    pack_with,
                     *(part for pair in due.items() for part in pair),
                 ],
             )

@@ -134,6 +134,7 @@ def rules_of(config: Config) -> "PushRules":
         precision=precision_of(config),
         counting=counting_of(config),
         remember=config[MeteringConfig].metering_remember,
+        keep_keys=config[MeteringConfig].metering_keep_keys,
         forgets_deleted=config[MeteringConfig].metering_expire_deleted >= 0,
     )
 
