@@ -191,15 +191,74 @@ async def test_what_a_hostile_server_sends_is_bounded(tmp_path: Path) -> None:
         end = await crawl(order_for(site.url(), max_body=2_000_000, tries=1), tmp_path, heard=heard)
 
     found = responses_in(tmp_path)
-    failed = {"/head", "/nonsense", "/chunks"}
+    failed = {"/head", "/nonsense"}
     assert set(found) == {site.url(path) for path in ("/", *paths) if path not in failed}
     assert {each.url for each in heard.downloads if each.response_code == 0} == set(map(site.url, failed))
-    assert end.counts.errors == end.counts.runk == 3
+    assert end.counts.errors == end.counts.runk == 2
     assert end.reason is EndReason.FINISHED
     assert found[site.url("/endless")].fields["WARC-Truncated"] == "length"
     assert found[site.url("/radio")].fields["WARC-Truncated"] == "unspecified"
     assert found[site.url("/cut")].fields["WARC-Truncated"] == "disconnect"
+    assert found[site.url("/chunks")].fields["WARC-Truncated"] == "unspecified"
     assert len(found[site.url("/endless")].block) < 2_001_000
+    check_warcs(tmp_path)
+
+
+HEAD_OF_CHUNKS = b"HTTP/1.0 200 OK\r\nContent-Type: text/html\r\nTransfer-Encoding: chunked\r\n\r\n"
+LINK = b'<a href="/found">'
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        LINK,
+        b"11\r\n" + LINK + b"\r\nno size\r\nmore",
+        b"11\r\n" + LINK + b"too long\r\n0\r\n\r\n",
+        b"11\r\n" + LINK + b"\r\n" + b"0" * 5000,
+    ],
+    ids=["no chunks", "no size", "chunk too long", "line too long"],
+)
+async def test_malformed_chunks_are_tried_again_and_then_kept_as_they_came(
+    tmp_path: Path, body: bytes
+) -> None:
+    site = Site()
+    site.add("/", HEAD_OF_CHUNKS + body)
+    site.page("/found")
+    heard = Heard()
+    async with serving(site):
+        end = await crawl(order_for(site.url(), tries=2), tmp_path, heard=heard)
+
+        found = responses_in(tmp_path)
+        assert found[site.url()].block == site.sent(site.url())
+    assert set(found) == {site.url(), site.url("/found")}
+    assert found[site.url()].fields["WARC-Truncated"] == "unspecified"
+    assert [each.wget_code for each in heard.downloads] == [
+        "The chunks of the response are malformed",
+        "OK",
+        "OK",
+    ]
+    assert end.reason is EndReason.FINISHED
+    check_warcs(tmp_path)
+
+
+async def test_a_body_without_the_chunks_that_its_head_promises_is_read_to_its_end(tmp_path: Path) -> None:
+    site = Site()
+    body = LINK + b"x" * 10_000
+
+    async def in_pieces(request: Request, writer: asyncio.StreamWriter) -> None:
+        for piece in (HEAD_OF_CHUNKS, body[:9], body[9:5000], body[5000:]):
+            writer.write(piece)
+            await asyncio.sleep(0)
+        writer.close()
+
+    site.add("/", in_pieces)
+    site.page("/found")
+    async with serving(site):
+        await crawl(order_for(site.url(), tries=1), tmp_path)
+
+    found = responses_in(tmp_path)
+    assert found[site.url()].block == HEAD_OF_CHUNKS + body
+    assert site.url("/found") in found
     check_warcs(tmp_path)
 
 

@@ -341,8 +341,8 @@ class Crawl:
     async def _take_in(self, claim: ClaimedUrl, exchange: FetchedExchange) -> None:
         response = exchange.response
         self._tally.add("bytes", exchange.received)
-        if response.truncated == "disconnect" and claim.tries + 1 < self._order.tries:
-            self._give_up(claim, "The server closed the connection early", status=response.status)
+        if (fault := _fault_of(response)) and claim.tries + 1 < self._order.tries:
+            self._give_up(claim, fault, status=response.status)
             return
         self._tally.download(claim.url, response.status, "OK")
         if response.status in _TRIED_AGAIN and self._try_again(claim, exchange):
@@ -555,6 +555,13 @@ def _is_full(error: BaseException) -> bool:
     if isinstance(error, sqlite3.Error):
         return getattr(error, "sqlite_errorname", "") in ("SQLITE_FULL", "SQLITE_IOERR_WRITE")
     return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
+def _fault_of(response: FetchedResponse) -> str:
+    """What is wrong with a response that may be whole at the next try; empty if nothing is."""
+    if response.is_malformed:
+        return "The chunks of the response are malformed"
+    return "The server closed the connection early" if response.truncated == "disconnect" else ""
 
 
 def _wants_cookie(url: str, response: FetchedResponse) -> bool:

@@ -27,6 +27,7 @@ _PIECE = 1 << 20
 _STATUS = re.compile(rb"HTTP/(\d)\.(\d)[ \t]+(\d{3})(?!\d)")
 _END_OF_HEAD = re.compile(rb"\r?\n\r?\n")
 _CHUNK_SIZE = re.compile(rb"[ \t]*([0-9a-fA-F]{1,16})[ \t]*(?:;[^\r\n]*)?\r?\n")
+_CHUNK_SIZE_BEGUN = re.compile(rb"[ \t]*[0-9a-fA-F]{0,16}[ \t]*(?:;[^\r\n]*)?\r?")
 _MAX_CHUNK_LINE = 4096
 MAX_CHUNK_LINES = 200_000
 """Lines between the chunks of a body. One with more of them must have so many bytes for each: a server that
@@ -140,6 +141,8 @@ class FetchedResponse:
         self._payload: list[bytes] = []
         self._payload_size = 0
         self.is_chunked = "chunked" in self.fields.get("transfer-encoding", "").lower()
+        self.is_malformed = False
+        """Whether its chunks break RFC 9112 7.1. What came is kept all the same."""
         self._is_parsed = _PARSED.search(self.fields.get("content-type", "html")) is not None
         self.truncated = ""
         """Why the body is incomplete, in the words of WARC-Truncated."""
@@ -353,12 +356,13 @@ class HttpConnection(asyncio.Protocol):
     def _take(self, data: bytes) -> None:
         response = self._response
         assert response is not None
-        if response.is_chunked:
-            self._read_chunks(response, data)
-            return
         if self._left == -1:
             response.body.add(data)
-            response.body.add_payload(data)
+            if not response.is_chunked:
+                response.body.add_payload(data)
+            return
+        if response.is_chunked:
+            self._read_chunks(response, data)
             return
         if len(data) > self._left:
             data = data[: self._left]
@@ -384,18 +388,22 @@ class HttpConnection(asyncio.Protocol):
                 continue
             line = buffer.find(b"\n", position) + 1
             if line == 0:
-                if end - position > _MAX_CHUNK_LINE:
-                    raise FetchFailed("The chunks of the response are malformed")
+                may_be_size = self._chunk_state != _SIZE or _CHUNK_SIZE_BEGUN.fullmatch(buffer, position)
+                if not may_be_size or end - position > _MAX_CHUNK_LINE:
+                    self._read_on_without_chunks(response, data)
+                    return
                 break
             if self._chunk_state == _SIZE:
                 found = _CHUNK_SIZE.match(buffer, position, line)
                 if found is None:
-                    raise FetchFailed("The chunks of the response are malformed")
+                    self._read_on_without_chunks(response, data)
+                    return
                 self._left = int(found[1], 16)
                 self._chunk_state = _DATA if self._left else _TRAILER
             elif buffer[position:line].strip():
                 if self._chunk_state == _AFTER:
-                    raise FetchFailed("The chunks of the response are malformed")
+                    self._read_on_without_chunks(response, data)
+                    return
             elif self._chunk_state == _AFTER:
                 self._chunk_state = _SIZE
             else:
@@ -410,6 +418,16 @@ class HttpConnection(asyncio.Protocol):
         body.add(data)
         if self._chunk_lines > max(MAX_CHUNK_LINES, body.size // _BYTES_PER_LINE):
             self._cut("unspecified")
+
+    def _read_on_without_chunks(self, response: FetchedResponse, data: bytes) -> None:
+        """The chunks are malformed: from here to the end of the connection, bytes are kept as they come."""
+        response.is_malformed, response.truncated = True, "unspecified"
+        if not self._chunk_lines:
+            # Some servers promise chunks and send none: then all of it is the payload.
+            response.is_chunked = False
+            response.body.add_payload(self._buffer + data)
+        response.body.add(data)
+        self._left, self._buffer = -1, b""
 
     def _cut(self, reason: str) -> None:
         response = self._response
