@@ -59,12 +59,37 @@ from sites import encode
         ("<script>var a = '<a href=no>';</script><!-- <a href=no> -->", set(), set()),
         ('<a href="unclosed><b', set(), set()),
         ("<blockquote cite=c>", {"c"}, set()),
+        ("<ins cite=i>a</ins><del cite=d>b</del>", {"i", "d"}, set()),
+        ("<table><tr background=r><th background=h>", set(), {"r", "h"}),
+        ("<svg><a xlink:href=x>a</a></svg>", {"x"}, set()),
+        ("<TEMPLATE id=t><a href=t><img src=i></a></TEMPLATE>", {"t"}, {"i"}),
+        ("<iframe srcdoc=\"<a href=d><p style='background:url(q.png)'>\"></iframe>", {"d"}, {"q.png"}),
+        ("<object><param name=Movie value=m.swf><param name=loop value=no></object>", set(), {"m.swf"}),
+        ("<object><param name=x value=r valuetype=ref></object>", set(), {"r"}),
+        (
+            '<applet codebase="java/" code=A.class archive="a.jar, b.jar"></applet>',
+            set(),
+            {"java/A.class", "java/a.jar", "java/b.jar"},
+        ),
+        ("<applet code=Game></applet>", set(), set()),
+        ("<p style=\"background: IMAGE-SET('q.png' 1x)\">", set(), {"q.png"}),
+        (
+            '<script type="application/ld+json">{"url": "/u", "logo": "/l.png", "sku": "/no"}</script>',
+            {"/u"},
+            {"/l.png"},
+        ),
     ],
 )
 def test_the_links_of_html(html: str, links: set[str], requisites: set[str]) -> None:
     found = extract(html.encode(), "text/html; charset=utf-8", path="/")
 
     assert (found.links, found.requisites) == (links, requisites)
+
+
+def test_frames_within_frames_are_read_one_level_deep() -> None:
+    html = b"<iframe/srcdoc=" * 300_000 + b"<a/href=no>"
+
+    assert extract(html, "text/html", path="/").links == set()
 
 
 def test_base_and_title_are_read() -> None:
@@ -123,6 +148,11 @@ def test_srcset(srcset: str, urls: list[str]) -> None:
         (r"a{b:url(a\)b)}", ["a)b"]),
         (r'a{b:url("a\)b")}', ["a)b"]),
         ("a{b:url(data:image/png;base64,xx)}", []),
+        (
+            "a{b:image-set('x.png' 1x, url(y.png) 2x, \"z.png\" type('image/png') 3x)} c{content:'no'}",
+            ["x.png", "y.png", "z.png"],
+        ),
+        ("a{b:-webkit-image-set(url(x.png) 1x", ["x.png"]),
     ],
 )
 def test_css(css: str, urls: list[str]) -> None:
@@ -145,6 +175,19 @@ def test_feeds_and_sitemaps() -> None:
     assert extract(packed, "application/x-gzip", path="/sitemap.xml.gz").links == {"http://x/1"}
     robots = extract(b"User-agent: *\nSITEMAP: http://x/a.xml\n", "text/plain", path="/robots.txt")
     assert robots.sitemaps == {"http://x/a.xml"}
+
+
+def test_what_feeds_quote_and_how_xml_is_shown() -> None:
+    item = "<item><description>&lt;a href='/d'>&lt;img src='/i.png'></description></item>"
+    rss = links_of_xml(f"<rss><channel>{item}</channel></rss>".encode())
+    assert (rss.links, rss.requisites) == ({"/d"}, {"/i.png"})
+    cdata = "<content:encoded><![CDATA[<p><a href='/c'>]]></content:encoded>"
+    assert links_of_xml(f"<rss xmlns:content='c'><item>{cdata}</item></rss>".encode()).links == {"/c"}
+    atom = "<content type='xhtml'><div><a href='/x'><img src='/y.png'/></a></div></content>"
+    found = links_of_xml(f"<feed><entry>{atom}</entry></feed>".encode())
+    assert (found.links, found.requisites) == ({"/x"}, {"/y.png"})
+    styled = b"<?xml version='1.0'?><?xml-stylesheet type='text/xsl' href=\"s.xsl\"?><a/>"
+    assert links_of_xml(styled).requisites == {"s.xsl"}
 
 
 def test_an_xml_bomb_does_not_explode() -> None:

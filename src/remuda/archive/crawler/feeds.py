@@ -1,11 +1,14 @@
 """The links of XML documents: sitemaps, RSS, Atom, SVG. Pure."""
 
+import re
 from contextlib import suppress
 from xml.parsers import expat
 
-from remuda.archive.crawler.links import Links
+from remuda.archive.crawler.links import Links, links_of_html
 
 MAX_DEPTH = 200
+_QUOTED = frozenset(("description", "encoded", "content", "summary"))
+"""Elements of feeds with HTML as their text."""
 _ENCLOSURES = frozenset(("enclosure", "content", "thumbnail"))
 
 
@@ -21,6 +24,7 @@ class _Reader:
         self._path: list[str] = []
         self._text: list[str] = []
         self._is_index = False
+        self._quoted: list[str] = []
 
     def start(self, name: str, attributes: dict[str, str]) -> None:
         if len(self._path) >= MAX_DEPTH:
@@ -33,6 +37,8 @@ class _Reader:
         href = attributes.get("href") or attributes.get("xlink:href")
         if local in ("image", "use", "script") and href:
             self.found.requisites.add(href)
+        elif local == "img" and attributes.get("src"):
+            self.found.requisites.add(attributes["src"])
         elif local in ("link", "a") and href:
             is_enclosure = attributes.get("rel") == "enclosure"
             (self.found.requisites if is_enclosure else self.found.links).add(href)
@@ -62,9 +68,25 @@ class _Reader:
             self.found.links.add(text)
         elif local == "url" and self._path and self._path[-1] == "image":
             self.found.requisites.add(text)
+        elif local in _QUOTED and "<" in text:
+            self._quoted.append(text)
 
     def characters(self, text: str) -> None:
         self._text.append(text)
+
+    def instruction(self, target: str, content: str) -> None:
+        if target == "xml-stylesheet" and (sheet := _STYLE_SHEET.search(content)):
+            self.found.requisites.add(sheet[2])
+
+    def read_quoted(self) -> None:
+        """Adds the links of the HTML in the feed."""
+        if self._quoted:
+            html = links_of_html("\n".join(self._quoted).encode(), "text/html; charset=utf-8")
+            self.found.links |= html.links
+            self.found.requisites |= html.requisites
+
+
+_STYLE_SHEET = re.compile(r"""\bhref\s*=\s*(["'])(.*?)\1""", re.S)
 
 
 def links_of_xml(document: bytes) -> Links:
@@ -74,7 +96,9 @@ def links_of_xml(document: bytes) -> Links:
     parser.StartElementHandler = reader.start
     parser.EndElementHandler = reader.end
     parser.CharacterDataHandler = reader.characters
+    parser.ProcessingInstructionHandler = reader.instruction
     parser.buffer_text = True
     with suppress(expat.ExpatError, _Stop, ValueError):
         parser.Parse(document.lstrip(), True)
+    reader.read_quoted()
     return reader.found

@@ -74,16 +74,20 @@ _ELEMENTS: dict[str, tuple[tuple[str, bool], ...]] = {
     "track": _SOURCE,
     "audio": _SOURCE,
     "video": (("src", True), ("poster", True)),
-    "input": _SOURCE,
+    "input": (("src", True), ("formaction", False)),
     "bgsound": _SOURCE,
     "object": (("data", True),),
     "body": (("background", True),),
     "table": (("background", True),),
+    "tr": (("background", True),),
     "td": (("background", True),),
+    "th": (("background", True),),
     "image": (("href", True), ("xlink:href", True)),
     "use": (("href", True), ("xlink:href", True)),
     "blockquote": (("cite", False),),
     "q": (("cite", False),),
+    "ins": (("cite", False),),
+    "del": (("cite", False),),
     "button": (("formaction", False),),
 }
 # The rel of a link element: what a browser loads, and what is not a document.
@@ -119,23 +123,39 @@ _NOT_NESTING = frozenset(
 )
 
 
+# Parameters of an object that name a file, such as a Flash film.
+_PARAMETERS = frozenset(("movie", "src", "url", "filename", "data"))
+# A parser hides what is in a template. It is shown where a script, or the browser itself, makes use of it.
+_TEMPLATE = re.compile(rb"<(/?)template(?=[\s/>])", re.I)
+
+
 def links_of_html(document: bytes, content_type: str) -> Links:
     """The links of an HTML document."""
+    encoding = charset_of(document, content_type)
+    found = Links(encoding=encoding, is_html=True)
+    if frames := _read_html(document, encoding, found):
+        # All at once, and those within them not at all: a page could be made of a million of them.
+        _read_html("\n".join(frames).encode("utf-8", "replace"), "utf-8", found)
+    return found
+
+
+def _read_html(document: bytes, encoding: str, found: Links) -> list[str]:
+    """Adds the links of a document; the documents that are written into its frames."""
     from selectolax.lexbor import LexborHTMLParser
 
-    encoding = charset_of(document, content_type)
+    if b"<template" in document or b"<TEMPLATE" in document:
+        document = _TEMPLATE.sub(rb"<\1x-template", document)
     if len(document) > _HARMLESS:
         if encoding == "utf-8":
             document = document.replace(b"\0", b"")  # They cost the parser more than anything else.
         document = _up_to_last_tag(document)
         document = _without_deep_nesting(_without_reopening(_without_crowded_tags(document)))
     tree = LexborHTMLParser(document if encoding == "utf-8" else document.decode(encoding, "replace"))
-    found = Links(encoding=encoding, is_html=True)
-    links, requisites = found.links, found.requisites
+    links, requisites, frames = found.links, found.requisites, list[str]()
     has_common = encoding.startswith("utf-16") or _COMMON.search(document) is not None
     root = tree.root
     if root is None:
-        return found
+        return frames
     for node in root.traverse():
         attributes = node.attributes
         tag = node.tag
@@ -150,7 +170,10 @@ def links_of_html(document: bytes, content_type: str) -> Links:
                 (requisites if is_requisite else links).add(value)
         if has_common and (tag != "a" or len(attributes) > 1):
             _read_common(attributes, found)
-        if tag == "link":
+        if tag == "a":
+            if target := attributes.get("xlink:href"):
+                links.add(target)
+        elif tag == "link":
             _read_link(attributes, found)
         elif tag == "meta":
             _read_meta(attributes, found)
@@ -162,7 +185,19 @@ def links_of_html(document: bytes, content_type: str) -> Links:
             requisites.update(urls_of_css(node.text()))
         elif tag == "script" and (attributes.get("type") or "").lower() == "application/ld+json":
             _read_json_ld(node.text(), found)
-    return found
+        elif tag == "iframe" and (frame := attributes.get("srcdoc")):
+            frames.append(frame)
+        elif tag == "param" and (value := attributes.get("value")):
+            name = (attributes.get("name") or "").lower()
+            if name in _PARAMETERS or (attributes.get("valuetype") or "").lower() == "ref":
+                requisites.add(value)
+        elif tag == "applet":
+            files = [attributes.get("code") or "", *(attributes.get("archive") or "").split(",")]
+            folder = (attributes.get("codebase") or "").rstrip("/")
+            requisites.update(
+                f"{folder}/{name}" if folder else name for name in map(str.strip, files) if "." in name
+            )
+    return frames
 
 
 # Attributes that any element may have. Where none of them occurs, no element is asked for them.
@@ -174,7 +209,7 @@ def _read_common(attributes: Mapping[str, str | None], found: Links) -> None:
         if not value:
             continue
         if name == "style":
-            if "url(" in value or "URL(" in value:
+            if "(" in value:
                 found.requisites.update(urls_of_css(value))
         elif name.endswith("srcset"):
             found.requisites.update(urls_of_srcset(value))
@@ -217,7 +252,7 @@ def refresh_target(content: str) -> str:
 
 
 def _read_json_ld(text: str, found: Links) -> None:
-    """Absolute URLs in the strings of JSON-LD; pictures are requisites."""
+    """URLs in the strings of JSON-LD, relative ones only by their names; pictures are requisites."""
     try:
         document = msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError):
@@ -229,11 +264,14 @@ def _read_json_ld(text: str, found: Links) -> None:
             stack.extend((f"{name}.{key}", each) for key, each in value.items() if key != "@context")
         elif isinstance(value, list):
             stack.extend((name, each) for each in value)
-        elif isinstance(value, str) and value.startswith(("http://", "https://")) and " " not in value:
-            if "schema.org/" in value[:25]:
-                continue
-            is_file = re.search(r"image|logo|thumbnail|contenturl|photo", name.lower())
-            (found.requisites if is_file else found.links).add(value)
+        elif isinstance(value, str) and " " not in value:
+            is_file = _JSON_FILE.search(name) is not None
+            is_absolute = value.startswith(("http://", "https://")) and "schema.org/" not in value[:25]
+            if is_absolute or (value.startswith("/") and (is_file or name.endswith((".url", "Url")))):
+                (found.requisites if is_file else found.links).add(value)
+
+
+_JSON_FILE = re.compile(r"image|logo|thumbnail|contenturl|photo", re.I)
 
 
 def urls_of_srcset(value: str) -> Iterator[str]:
@@ -329,21 +367,33 @@ _CSS = re.compile(
     r"""/\*.*?(?:\*/|$)"""
     r"""|@import\s++(?:"(?P<i1>[^"\n]*)"|'(?P<i2>[^'\n]*)')"""
     r"""|(?<![\w-])url\(\s*+(?:"(?P<u1>(?:[^"\\\n]|\\.)*)"|'(?P<u2>(?:[^'\\\n]|\\.)*)'|(?P<u3>(?:[^\s"'()\\]|\\.)*))\s*\)"""
+    r"""|(?<=image-set\()(?P<set>(?:[^()"']++|"[^"\n]*+"|'[^'\n]*+'|\([^)]*+\))*+)\)"""
     r"""|"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'""",
     re.I | re.S,
 )
+# What is in an image-set(...): the types of its pictures are strings, too.
+_CSS_SET = re.compile(r"""type\([^)]*\)|url\(\s*["']?([^"')]*)["']?\s*\)|"([^"\n]*)"|'([^'\n]*)'""", re.I)
 _CSS_ESCAPE = re.compile(r"\\(?:([0-9a-fA-F]{1,6})\s?|(.))", re.S)
 
 
+_CSS_HINT = re.compile(r"url\(|@import|image-set\(", re.I)
+
+
 def urls_of_css(text: str) -> Iterable[str]:
-    """What a style sheet loads: url(...) and @import."""
-    if "url(" not in text and "@" not in text and "URL(" not in text:
+    """What a style sheet loads: url(...), @import and the strings of image-set(...)."""
+    if not _CSS_HINT.search(text):
         return ()
-    found = []
+    found: list[str] = []
     for match in islice(_CSS.finditer(text), MAX_CSS_TOKENS):
-        url = match["u3"] or match["u1"] or match["u2"] or match["i1"] or match["i2"]
-        if url and not url.startswith(("data:", "#")):
-            found.append(_CSS_ESCAPE.sub(_unescape, url) if "\\" in url else url)
+        if match["set"]:
+            urls = [each[1] or each[2] or each[3] for each in _CSS_SET.finditer(match["set"])]
+        else:
+            urls = [match["u3"] or match["u1"] or match["u2"] or match["i1"] or match["i2"]]
+        found += [
+            _CSS_ESCAPE.sub(_unescape, url) if "\\" in url else url
+            for url in urls
+            if url and not url.startswith(("data:", "#"))
+        ]
     return found
 
 
