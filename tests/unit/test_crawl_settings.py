@@ -106,6 +106,21 @@ async def test_a_server_that_asks_for_less_is_left_alone_for_so_long(tmp_path: P
     assert end.counts.r4xx == 1
 
 
+async def test_only_error_responses_and_failures_without_one_are_errors(tmp_path: Path) -> None:
+    site = Site()
+    site.page("/", "/strange", "/cut", "/silent", "/gone")
+    site.add("/strange", answer("no", status="999 Denied"))
+    site.add("/cut", b"HTTP/1.0 200 OK\r\nContent-Length: 1000\r\n\r\nonly this")
+    site.add("/silent", b"HTTP/1.0")
+    heard = Heard()
+    async with serving(site):
+        end = await crawl(order_for(site.url(), tries=2), tmp_path, heard=heard)
+
+    # As the foreman counts the same entries: the answer 404, and two tries without an answer.
+    assert len(heard.downloads) == 7
+    assert (end.counts.errors, end.counts.r4xx, end.counts.runk) == (3, 1, 3)
+
+
 async def test_a_failing_page_is_tried_again_and_recorded_in_the_end(tmp_path: Path) -> None:
     site = Site()
     site.page("/", "/broken", "/gone")

@@ -37,8 +37,8 @@ class CrawlTally:
         entry = DownloadEntry(now(), url, status, code, is_error, 400 <= status < 500)
         # As ArchiveBot's: half-open classes, and everything else unknown.
         self._counts[f"r{status // 100}xx" if 100 <= status < 600 else "runk"] += 1
-        # As `error_count` is documented: 4xx, too.
-        self._counts["errors"] += is_error or entry.is_warning
+        # As `digest.lua` counts `error_count`: 4xx and 5xx as documented, and failures without a status.
+        self._counts["errors"] += 400 <= status < 600 or (status < 100 and is_error)
         self._recorder.add_log(entry)
         self._report.downloaded(entry)
 
