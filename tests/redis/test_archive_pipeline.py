@@ -29,6 +29,7 @@ from remuda.base.config import Config
 from remuda.fleet.role import Life
 from remuda.keyspace import archive
 from remuda.keyspace.key import HashName
+from remuda.keyspace.metering import TIMER
 from remuda.store import Store
 from remuda.store.census import take_census
 from servers import PATIENCE, Server
@@ -273,6 +274,31 @@ async def test_a_pipeline_that_leaves_puts_its_job_back_and_the_next_resumes_it(
         "Started",
         "Resumed",
     ]
+
+
+async def test_what_was_fetched_before_a_resume_is_counted_and_metered_once(
+    store: Store, tmp_path: Path
+) -> None:
+    async with serving_site(100) as site:
+        async with working(store, tmp_path):
+            slow = JobSettings(delay_min=100, delay_max=100, concurrency=1)
+            record = await queue_job(store, site.url, settings=slow)
+            await eventually(lambda: has_downloaded(store, record, 3))
+        await JobSettingsEditor(store).change(Ident(record.ident), SettingsChange(paused=True))
+        async with working(store, tmp_path):
+            await eventually(lambda: store.hget(archive.JOB(record.ident), "pipeline_id"))
+            resumed = int(await store.hget(archive.JOB(record.ident), "items_downloaded") or 0)
+            change = SettingsChange(paused=False, delay_min=0, delay_max=0)
+            await JobSettingsEditor(store).change(Ident(record.ident), change)
+            await until_ended(store, record)
+
+    downloaded = await store.hget(archive.JOB(record.ident), "items_downloaded")
+    assert resumed >= 3
+    assert await store.hget(TIMER(record.run), "fetch:pages") == downloaded
+
+
+async def has_downloaded(store: Store, record: Record, number: int) -> bool:
+    return int(await store.hget(archive.JOB(record.ident), "items_downloaded") or 0) >= number
 
 
 async def test_elsewhere_a_job_begins_anew_and_says_so(store: Store, tmp_path: Path) -> None:

@@ -134,6 +134,9 @@ class Running:
             record = msgspec.structs.replace(record, shipped=0)
         with JobJournal(directory / LOG, self._logs, record.run) as journal:
             await asyncio.to_thread(journal.resume, record.shipped)
+            if (directory / CRAWL).exists():
+                # Until the crawl reports again: a beat without them would have all of it metered once more.
+                journal.counts = msgspec.json.decode(record.counts, type=CrawlCounts)
             self._live = await self._patiently(lambda: self._settings.read(self.claim.ident))
             tasks = [
                 asyncio.create_task(journal.ship(), name=f"send the log of {record.run}"),
