@@ -4,6 +4,7 @@ at once, and whatever happens to the pipeline, the job goes on."""
 import asyncio
 import fcntl
 import gzip
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -25,6 +26,7 @@ from remuda.archive.pipeline import running
 from remuda.archive.pipeline.role import Pipeline
 from remuda.archive.records import Record
 from remuda.archive.settings import IgnoresChange, JobSettingsEditor, SettingsChange
+from remuda.base import clock
 from remuda.base.config import Config
 from remuda.fleet.role import Life
 from remuda.keyspace import archive
@@ -316,6 +318,35 @@ async def test_elsewhere_a_job_begins_anew_and_says_so(store: Store, tmp_path: P
     assert sorted(captured(tmp_path / "there")) == sorted(site.paths)
     messages = [entry.get("message", "") for entry in await Logs(store).read(Ident(record.ident))]
     assert any(line.startswith("Begins anew") and HOST in line for line in messages)
+
+
+async def test_what_was_captured_before_a_job_began_anew_is_delivered_beside_the_rest(
+    store: Store, tmp_path: Path
+) -> None:
+    storage = str(tmp_path / "storage")
+    async with serving_site(12) as site:
+        async with working(store, tmp_path / "a", storage=storage):
+            record = await queue_job(store, site.url, settings=SLOW)
+            await eventually(lambda: has_downloaded(store, record, 1))
+        second = int(clock.now())
+        await eventually(lambda: int(clock.now()) > second)  # The names of files have no fractions.
+        await store.hset(archive.RUN(record.run), {"host": HOST, "hostUntil": 0})
+        await JobSettingsEditor(store).change(Ident(record.ident), SettingsChange(delay_min=0, delay_max=0))
+        async with working(store, tmp_path / "b", storage=storage):
+            first = await until_ended(store, record)
+
+        async with working(store, tmp_path / "a", storage=storage):
+            await eventually(lambda: not (tmp_path / "a" / "archive" / record.run).exists(), deadline=60)
+
+    ended = await Jobs(store).record(record.run)
+    files = msgspec.json.decode(ended.files)
+    assert ended.files.startswith(first.files[:-1])
+    assert (ended.state, ended.counts) == (JobState.COMPLETED, first.counts)
+    folder = tmp_path / "storage" / f"job_{ended.run}"
+    assert {path.name for path in folder.iterdir() if path.name[0] != "."} == {each["name"] for each in files}
+    assert len([each for each in files if each["kind"] == "warc"]) == 2
+    assert Counter(captured(tmp_path)) >= Counter(site.paths) + Counter(["/"])
+    assert await take_census(store) == []
 
 
 async def test_a_pipeline_that_lost_its_job_stops_at_once(store: Store, tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """What is left on a pipeline's disk of runs that ended without it: of one that failed because its pipelines
-died, or that was aborted while it waited to be resumed. What such a run captured is delivered; then its
-directory is removed."""
+died, that was aborted while it waited to be resumed, or that began anew elsewhere. What such a run captured
+is delivered; then its directory is removed."""
 
 import asyncio
 import fcntl
@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from remuda.archive.crawler.crawl import Crawl
-from remuda.archive.crawler.model import CrawlCounts, EndReason
+from remuda.archive.crawler.model import CrawlCounts, EndReason, StdoutEntry
 from remuda.archive.jobs import Jobs
 from remuda.archive.logs import Logs
 from remuda.archive.model import Ident, JobSettings, JobState
@@ -22,6 +22,7 @@ from remuda.archive.pipeline.delivery import (
     CRAWL,
     LOG,
     URL_FILE,
+    ArchiveFile,
     RunEnding,
     deliver,
     describe,
@@ -29,7 +30,7 @@ from remuda.archive.pipeline.delivery import (
     read_ending,
 )
 from remuda.archive.pipeline.journal import JobJournal
-from remuda.archive.pipeline.running import LOCK, Workplace, order_of
+from remuda.archive.pipeline.running import LOCK, Workplace, has_response, order_of
 from remuda.archive.pipeline.url_file import read_lines
 from remuda.archive.records import Record
 from remuda.archive.recovery import ATTEMPTS, ATTEMPTS_FILE, attempts_at
@@ -48,7 +49,9 @@ async def clear_leftover(place: Workplace, path: Path, record: Record) -> None:
     with _locked(path) as is_ours:
         if not is_ours:  # The pipeline that ran it is still busy with it.
             return
-        if (await Jobs(place.store).record(record.run)).files == "[]":
+        record = await Jobs(place.store).record(record.run)
+        # A run that began anew elsewhere has several directories; all its files must lie in one storage.
+        if record.files == "[]" or record.storage == place.storage:
             await _deliver_bounded(place, path, record)
         log.info("leftover removed", run=record.run)
         await asyncio.to_thread(shutil.rmtree, path, ignore_errors=True)
@@ -71,22 +74,36 @@ async def _deliver(place: Workplace, path: Path, record: Record, *, is_last: boo
         live = await JobSettingsEditor(place.store).read(Ident(record.ident))
     else:  # They have expired, or are those of a later run.
         job, live = {"slug": slug_of(record.url, record.depth)}, LiveSettings(0, JobSettings(), (), True)
-    with JobJournal(path / LOG, Logs(place.store), record.run) as journal:
+    delivered = msgspec.json.decode(record.files, type=list[ArchiveFile])
+    logs = Logs(place.store)
+    with JobJournal(path / LOG, logs, record.run) as journal:
         await asyncio.to_thread(journal.resume, record.shipped)
         ending = await asyncio.to_thread(read_ending, path / "end.json")
         if ending is None and not is_last:
             ending = await _finish_crawl(place, path, record, job, live, journal)
         if ending is None:
             ending = await asyncio.to_thread(_take_warcs, path / CRAWL, record)
-        journal.say(f"Saved what it had captured: {len(ending.files)} files.")
+        names = {each.name for each in delivered}
+        if delivered and (
+            not has_response(ending.counts) or any(each.name in names for each in ending.files)
+        ):
+            return
+        message = f"Saved what it had captured: {len(ending.files)} files."
+        journal.say(message)
         files = await deliver(
             place.writer, record, ending, crawl=path / CRAWL, journal=path / LOG, job=job, live=live
         )
-        await journal.finish()
-    fields = {
-        "files": msgspec.json.encode(files).decode(),
-        "counts": msgspec.json.encode(ending.counts).decode(),
-    }
+        if not delivered:
+            await journal.finish()
+    if delivered:
+        # The log and the counts in Redis are those of the directory that was delivered first.
+        await logs.append(record.run, [msgspec.json.encode(StdoutEntry.of(message))])
+        fields = {"files": msgspec.json.encode(delivered + files).decode()}
+    else:
+        fields = {
+            "files": msgspec.json.encode(files).decode(),
+            "counts": msgspec.json.encode(ending.counts).decode(),
+        }
     async with place.store.transaction_provided(archive.RUN(record.run)) as transaction:
         transaction.hset(archive.RUN(record.run), fields)
     log.info("leftover delivered", run=record.run, files=len(files))

@@ -86,6 +86,7 @@ class Pipeline(Role):
             pipeline=self.key,
             directory=self._directory,
             writer=writer,
+            storage=storage_id,
             network=network,
             user_agent=options.archive_user_agent,
             operator=options.archive_operator,

@@ -48,6 +48,7 @@ from remuda.base.errors import RemudaError, Unavailable
 from remuda.base.log import get_logger
 from remuda.fleet.tasks import retry_until_redis_returns
 from remuda.keyspace import archive
+from remuda.storage.model import StorageId
 from remuda.storage.writer import ArtifactWriter
 from remuda.store import Store
 
@@ -74,6 +75,8 @@ class Workplace:
     directory: Path
     """Where each run has a directory of its own."""
     writer: ArtifactWriter
+    storage: StorageId
+    """Where the writer writes to."""
     network: Network
     user_agent: str
     operator: str
