@@ -432,6 +432,27 @@ async def test_old_days_are_dropped_per_level_and_empty_resources_are_forgotten(
     assert await store.send("HLEN", ROLLED_DAYS("s3", "accounts", "a")) == 1
 
 
+async def test_what_is_pushed_later_than_it_is_kept_for_stays_until_its_day_is_packed(store: Store) -> None:
+    metering = Metering(store)
+    rollup = Rollup(store, SERVICES, keep_days={Level.BUCKETS: 2})
+    await rollup.run_once(FIRST + 5 * DAY_MS)
+    await metering.push("headBucket", BUCKET, timestamp=FIRST)
+    await rollup.run_once(FIRST + 5 * DAY_MS)
+
+    await rollup.drop_old(FIRST + 5 * DAY_MS)
+    assert await store.send("HLEN", ROLLED_DAYS("s3", "buckets", "b")) == 1
+    await rollup.run_once(FIRST + 8 * DAY_MS)
+    await rollup.drop_old(FIRST + 8 * DAY_MS)
+
+    assert await store.exists(ROLLED_DAYS("s3", "buckets", "b"), ROLLED_SLOTS("s3", "buckets", "b")) == 0
+
+
+async def test_a_first_event_of_long_ago_costs_no_look_at_every_time_slot_since(store: Store) -> None:
+    await Metering(store).push("headBucket", BUCKET, timestamp=10**12)
+
+    assert int(await store.get(CLOSED()) or 0) > clock.now_ms() - 32 * DAY_MS
+
+
 async def test_a_deleted_bucket_is_forgotten_unless_it_is_used_again(store: Store) -> None:
     metering = Metering(store, rules=PushRules(forgets_deleted=True))
     forgetting = Forgetting(store, SERVICES, after=100, precision=15, keep_keys=86400)

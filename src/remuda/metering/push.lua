@@ -76,12 +76,12 @@ if newest_slot > math.max(current, ahead) then
   ahead = newest_slot
 end
 if not closed then
-  -- A day before the first event: older ones may follow.
+  -- A day before the first event: older ones may follow. But not long ago: each time slot since is looked at.
   closed = current
   for _, change in ipairs(changes) do
     closed = math.min(closed, change[2])
   end
-  closed = closed - DAY_MS
+  closed = math.max(closed, current - 30 * DAY_MS) - DAY_MS
   redis.call('SET', KEYS[1], ('%.0f'):format(closed))
 end
 

@@ -302,6 +302,12 @@ class Rollup:
             old = [day for day in days if int(day) < oldest]
             if not old:
                 continue
+            # One that is not packed yet came late: it stays for as long as others do before they are packed.
+            label = f"{service}:{level}:{name}"
+            due = await self._store.send("ZMSCORE", UNPACKED(), *(f"{day}:{label}" for day in old))
+            old = [day for day, score in zip(old, due, strict=True) if score is None]
+            if not old:
+                continue
             keys = ROLLED_SLOTS(service, level, name), ROLLED_DAYS(service, level, name)
             async with self._store.transaction() as dropping:
                 for key in keys:
