@@ -1,5 +1,7 @@
 """The life of a job and what follows from its fields, without Redis."""
 
+from pathlib import Path
+
 import pytest
 
 from remuda.archive.agents import USER_AGENTS, find_user_agent
@@ -20,7 +22,8 @@ from remuda.archive.pipeline.delivery import RunEnding
 from remuda.archive.pipeline.running import judge
 from remuda.archive.pipelines import PipelineMachine
 from remuda.base.errors import InvalidArgument
-from remuda.cli.archive import read_delay, size
+from remuda.cli.archive import archive_site, follow_to_end, read_delay, size
+from remuda.cli.front_door import HerdAddress
 
 
 @pytest.mark.parametrize(
@@ -158,3 +161,15 @@ def test_sizes_are_said_as_people_say_them() -> None:
         "2.0 MB",
         "3.1 GB",
     ]
+
+
+def test_a_directory_for_files_is_checked_before_a_job_is_started(tmp_path: Path) -> None:
+    herd = HerdAddress.parse("http://127.0.0.1:1")
+    (tmp_path / "file").touch()
+
+    with pytest.raises(InvalidArgument, match="No files can be written to"):
+        archive_site(herd, {}, detach=False, out=tmp_path / "file" / "out")
+    with pytest.raises(InvalidArgument, match="No files can be written to"):
+        follow_to_end(herd, "ident", out=tmp_path / "file")
+    with pytest.raises(InvalidArgument, match="--detach"):
+        archive_site(herd, {}, detach=True, out=tmp_path)

@@ -2,6 +2,7 @@
 
 import re
 import sys
+import tempfile
 import time
 from collections import deque
 from pathlib import Path
@@ -73,6 +74,10 @@ def read_urls(urls: list[str], input_file: str | None) -> dict[str, Any]:
 
 def archive_site(herd: HerdAddress, request: dict[str, Any], *, detach: bool, out: Path | None) -> int:
     """Starts a job and follows it to its end; the exit status."""
+    if out is not None:
+        if detach:
+            raise InvalidArgument("--detach does not wait for files: bring them later with `remuda jobs get`")
+        make_directory(out)
     job = ask_herd(herd, "/api/archive/jobs", method="POST", body=request)
     if detach:
         print(job["ident"])
@@ -82,6 +87,8 @@ def archive_site(herd: HerdAddress, request: dict[str, Any], *, detach: bool, ou
 
 def follow_to_end(herd: HerdAddress, ident: str, *, out: Path | None) -> int:
     """Shows a job until it has ended, and brings its files to a directory; 0 if it completed."""
+    if out is not None:
+        make_directory(out)
     console = Console(highlight=False)
     follower = Follower(herd, ident)
     while True:
@@ -267,9 +274,19 @@ def summarise(console: Console, job: dict[str, Any]) -> None:
     console.print(f"job {job['ident']}, run {job['run']}", style="dim")
 
 
+def make_directory(path: Path) -> None:
+    """Makes the directory for files; InvalidArgument if it cannot be written to."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path):
+            pass
+    except OSError as error:
+        raise InvalidArgument(f"No files can be written to {path}: {error.strerror}") from error
+
+
 def bring_files(console: Console, herd: HerdAddress, job: dict[str, Any], out: Path) -> None:
     """Brings all files of a job to a directory; each is checked when it is there."""
-    out.mkdir(parents=True, exist_ok=True)
+    make_directory(out)
     for file in job["files"]:
         path = download(herd, file["path"], out / Path(file["name"]).name, sha256=file["sha256"])
         console.print(escape(f"{file['kind']:<5} {size(file['size']):>9}  {path}"), soft_wrap=True)
