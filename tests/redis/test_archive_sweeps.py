@@ -2,7 +2,8 @@
 
 import pytest
 
-from jobs import new_pipeline
+from jobs import claim_job, new_pipeline, queue_job
+from remuda.archive.jobs import HERD, Jobs
 from remuda.archive.pipelines import Pipelines
 from remuda.archive.sweeps import ANNOUNCEMENTS_KEPT, archive_sweeps
 from remuda.base import clock
@@ -37,6 +38,18 @@ async def test_queues_of_other_software_are_found_and_empty_ones_forgotten(
 
         assert (done["tags_found"], done["tags_forgotten"]) == (1, 1)
         assert await store.smembers(archive.JOB_TAGS()) == ["reddit"]
+
+
+async def test_a_job_that_goes_back_to_its_queue_is_found_there_although_its_tag_was_forgotten(
+    store: Store,
+) -> None:
+    record = await queue_job(store, pipeline="fast")
+    claim = await claim_job(store, host="a-fast-one")
+    assert (await archive_sweeps(store)["job tags"]())["tags_forgotten"] == 1
+
+    assert await Jobs(store).requeue(record.run, asker=HERD)
+
+    assert await claim_job(store, host="a-fast-one") == claim
 
 
 async def test_announcements_are_kept_for_thirty_days(store: Store) -> None:

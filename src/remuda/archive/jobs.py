@@ -80,8 +80,16 @@ _BEAT = load_script(
 _REQUEUE = load_script(
     __file__,
     "requeue.lua",
-    keys=[archive.JOB, LEASE, archive.RUN, any_key("queue"), archive.WORKING, archive.METRICS_ARCHIVE],
-    args=["ident", "run", "origins", "asker", "deaths", "grace", "bell"],
+    keys=[
+        archive.JOB,
+        LEASE,
+        archive.RUN,
+        any_key("queue"),
+        archive.WORKING,
+        archive.METRICS_ARCHIVE,
+        archive.JOB_TAGS,
+    ],
+    args=["ident", "run", "origins", "asker", "deaths", "grace", "tag", "bell"],
     shared=_SHARED,
 )
 _FINISH = load_script(
@@ -280,6 +288,7 @@ class Jobs:
                     record.waits_in,
                     archive.WORKING(),
                     archive.METRICS_ARCHIVE(),
+                    archive.JOB_TAGS(),
                 ],
                 args=[
                     ident,
@@ -288,6 +297,7 @@ class Jobs:
                     asker,
                     int(has_died),
                     grace,
+                    record.tag,
                     queue_bell(),
                 ],
             )

@@ -82,6 +82,11 @@ class Record(Struct, rename="camel", kw_only=True):
         return ListName(self.queue) if self.queue else queue_of(self.depth)
 
     @property
+    def tag(self) -> str:
+        """What must be in the nickname of its pipeline; empty for any."""
+        return self.queue.partition(":")[2]
+
+    @property
     def start_urls(self) -> list[str]:
         """Where it begins; not the URLs in a file."""
         return msgspec.json.decode(self.urls, type=list[str]) or [self.url]

@@ -37,8 +37,10 @@ def archive_sweeps(store: Store) -> Mapping[str, Sweep]:
         empty = [tag for tag in known if not await store.llen(archive.PENDING_TAG(tag))]
         if new := tags - known:
             await store.sadd(archive.JOB_TAGS(), *new)
-        if empty:
-            await store.srem(archive.JOB_TAGS(), *empty)
+        for tag in empty:
+            await store.srem(archive.JOB_TAGS(), tag)
+            if await store.llen(archive.PENDING_TAG(tag)):  # A job has come in between.
+                await store.sadd(archive.JOB_TAGS(), tag)
         return Counter(tags_found=len(new), tags_forgotten=len(empty))
 
     async def sweep_announcements() -> Counter[str]:
