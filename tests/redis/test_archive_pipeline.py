@@ -18,12 +18,14 @@ from fastwarc.warc import ArchiveIterator, WarcRecordType
 from configs import make_config
 from jobs import HOST, job_fields, queue_job
 from pages_to_archive import serving_site
+from remuda.archive.crawler.crawl import Crawl
+from remuda.archive.crawler.model import CrawlCounts, CrawlEnd, EndReason
 from remuda.archive.ending import abort_job
 from remuda.archive.jobs import HERD, Jobs, lease_of
 from remuda.archive.logs import Logs
 from remuda.archive.model import ENDED, Ident, JobSettings, JobState
 from remuda.archive.pipeline import running
-from remuda.archive.pipeline.role import Pipeline
+from remuda.archive.pipeline.role import DISK_FULL, Pipeline
 from remuda.archive.records import Record
 from remuda.archive.settings import IgnoresChange, JobSettingsEditor, SettingsChange
 from remuda.base import clock
@@ -370,6 +372,26 @@ async def test_a_pipeline_without_room_takes_no_job_and_says_why(store: Store, t
 
         assert "low disk space" in record["obstacle"]
         assert await store.llen(archive.PENDING()) == 1
+
+
+async def test_a_pipeline_whose_disk_a_job_has_filled_takes_none_for_a_while(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    crawls = []
+
+    async def fill_disk(crawl: Crawl) -> CrawlEnd:
+        crawls.append(crawl)
+        return CrawlEnd(EndReason.DISK_FULL, CrawlCounts(), (), "The disk is full.")
+
+    monkeypatch.setattr(Crawl, "run", fill_disk)
+    async with working(store, tmp_path) as pipeline:
+        record = await queue_job(store)
+        obstacle = await eventually(lambda: store.hget(_record_of(pipeline), "obstacle"))
+
+        assert obstacle == DISK_FULL
+        assert await pipeline._take_one() is None
+        assert (await Jobs(store).record(record.run)).state is JobState.QUEUED
+        assert len(crawls) == 1
 
 
 async def test_a_pipeline_describes_itself_as_documented(store: Store, tmp_path: Path) -> None:

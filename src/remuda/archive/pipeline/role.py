@@ -9,7 +9,7 @@ import psutil
 
 from remuda.archive.artifacts import JobArtifacts
 from remuda.archive.crawler.network import Network
-from remuda.archive.jobs import Jobs, queue_bell
+from remuda.archive.jobs import HOST_GRACE, Jobs, queue_bell
 from remuda.archive.model import candidate_queues
 from remuda.archive.pipeline.leftovers import clear_leftover
 from remuda.archive.pipeline.running import Running, Workplace
@@ -37,6 +37,9 @@ BEAT_EVERY = 1.0
 LOOK_EVERY = 2.0
 """Seconds; for a ring that got lost, and for jobs of other software."""
 CLEAR_EVERY = 5.0
+DISK_FULL = "A job has filled the disk"
+"""The obstacle after that, for as long as the job is left to this machine. There may seem to be room again,
+but taking the job at once would fetch the same pages again and again."""
 NICENESS = 10
 DRAIN = 15.0
 """Seconds for the crawls to stop at a place from which they can be resumed."""
@@ -64,6 +67,7 @@ class Pipeline(Role):
         self._running: dict[Running, asyncio.Task[None]] = {}
         self._tasks = Tasks()
         self._obstacle = ""
+        self._full_until = 0.0
         self._is_leaving = False
         self._is_clearing = False
         self._busy_at = clock.monotonic()
@@ -136,6 +140,8 @@ class Pipeline(Role):
             disk_megabytes=self._options.archive_min_free_megabytes,
             memory_megabytes=self._options.archive_min_memory_megabytes,
         )
+        if not self._obstacle and clock.monotonic() < self._full_until:
+            self._obstacle = DISK_FULL
         fields = {
             **self._identity,
             **machine.fields(),
@@ -179,6 +185,8 @@ class Pipeline(Role):
         """Claims a job and starts it; None if there is none for this pipeline now."""
         if self._is_leaving or self._obstacle or self.wants_to_leave.is_set():
             return None
+        if any(each.has_filled_disk for each in self._running):  # It is about to put its job back.
+            return None
         try:
             options = self._options
             tags = await self._store.smembers(archive.JOB_TAGS())
@@ -205,6 +213,8 @@ class Pipeline(Role):
 
     def _forget(self, running: Running) -> None:
         self._running.pop(running, None)
+        if running.has_filled_disk:
+            self._full_until, self._obstacle = clock.monotonic() + HOST_GRACE, DISK_FULL
         self._busy_at = clock.monotonic()
         self._free.set()
 

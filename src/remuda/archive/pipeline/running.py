@@ -108,6 +108,7 @@ class Running:
         self._is_finishing = False
         """Whether the job may be out of its pipeline's hands because that has ended it."""
         self._beaten_at = clock.monotonic()
+        self.has_filled_disk = False
 
     def suspend(self) -> None:
         """Has the job go back to its queue within a second, to be resumed."""
@@ -188,7 +189,8 @@ class Running:
                 crawl.suspend()
             end = await crawl.run()
             if end.reason in (EndReason.SUSPENDED, EndReason.DISK_FULL):
-                await self._put_back(journal, end.reason, end.message)
+                self.has_filled_disk = end.reason is EndReason.DISK_FULL
+                await self._put_back(journal)
                 return
             ending = await asyncio.to_thread(keep_ending, directory / "end.json", end)
         await self._finish(record, ending, directory, journal)
@@ -324,9 +326,8 @@ class Running:
         log.info("job finished", run=record.run, state=state, reason=reason)
         await asyncio.to_thread(shutil.rmtree, directory, ignore_errors=True)
 
-    async def _put_back(self, journal: JobJournal, reason: EndReason, message: str) -> None:
-        said = "the disk is full" if reason is EndReason.DISK_FULL else "its pipeline leaves"
-        journal.say(f"Suspended: {said}. {message}".strip())
+    async def _put_back(self, journal: JobJournal) -> None:
+        journal.say(f"Suspended: {'the disk is full' if self.has_filled_disk else 'its pipeline leaves'}.")
         await self._patiently(journal.finish)
         self._is_finishing = True
         await self._patiently(
