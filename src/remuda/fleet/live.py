@@ -74,12 +74,17 @@ class Live(Generic[T]):
             yield RECONNECT
             seen = -1
             while True:
-                # The latest only: who reads slowly misses snapshots, but never lags behind.
+                # The latest only: a viewer that reads slowly misses snapshots, but never lags behind.
                 if self._message and seen != self._number:
                     seen = self._number
                     yield self._message
-                elif not await self._wait(self._news):
-                    # An event and no comment: scripts do not see comments, and have to notice silence.
+                    continue
+                news = self._news
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(BEAT_EVERY):
+                        await news.wait()
+                if not news.is_set():
+                    # An event and not a comment: scripts do not see comments, and have to notice silence.
                     yield event("beat", {"at": clock.rfc3339()})
 
     async def _look(self) -> None:
@@ -103,12 +108,6 @@ class Live(Generic[T]):
         self._number += 1
         self._news.set()
         self._news = asyncio.Event()
-
-    async def _wait(self, news: asyncio.Event) -> bool:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(BEAT_EVERY):
-                await news.wait()
-        return news.is_set()
 
     @contextmanager
     def _viewer(self) -> Iterator[None]:

@@ -157,7 +157,10 @@ class Life:
             await self._drain(started)
         finally:
             for role in started:
-                await self._stop(role)
+                try:
+                    await role.stop()
+                except Exception as error:  # One role that cannot stop must not keep the others from it.
+                    _log_failure("stop failed", role, error)
             await self._withdraw()
             log.info("left", roles=[role.name for role in self._roles], why=self._why)
 
@@ -199,12 +202,6 @@ class Life:
                 await role.drain()
             except Exception as error:  # One role that cannot drain must not keep the others from it.
                 _log_failure("drain failed", role, error)
-
-    async def _stop(self, role: Role) -> None:
-        try:
-            await role.stop()
-        except Exception as error:  # Nor from stopping.
-            _log_failure("stop failed", role, error)
 
     # The record in Redis
 

@@ -57,7 +57,9 @@ class Settings(Generic[S]):
             if text is None:
                 continue
             try:
-                given = _items(text) if field.name in self._lists else text.strip()
+                given: str | list[str] = text.strip()
+                if field.name in self._lists:
+                    given = [item.strip() for item in text.split(",") if item.strip()]
                 found[field.name] = msgspec.convert(given, field.type, strict=False)
             except msgspec.ValidationError as error:
                 log.warning(
@@ -81,7 +83,3 @@ def _text(value: Any) -> str:
         case list() | tuple():
             return ",".join(map(_text, value))
     return str(value)
-
-
-def _items(text: str) -> list[str]:
-    return [item.strip() for item in text.split(",") if item.strip()]

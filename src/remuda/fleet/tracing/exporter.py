@@ -1,5 +1,5 @@
-"""Brings spans to a collector, in the background. Whether that is there, slow or gone makes no difference to
-anybody else: what it does not take waits, up to a bound, and then the oldest are dropped.
+"""Sends spans to a collector, in the background. A slow or absent collector delays nothing else: spans that
+it does not take wait, up to a bound, and then the oldest are dropped.
 """
 
 import asyncio
@@ -100,7 +100,9 @@ class Exporter:
             try:
                 await self._export(batch)
             except NotTaken as error:
-                self._put_back(batch)
+                too_many = max(0, len(self._waiting) + len(batch) - MAX_WAITING)
+                self.dropped += too_many
+                self._waiting.extendleft(reversed(batch[too_many:]))
                 if not self._is_failing:  # Said once, not with every attempt.
                     log.warning("traces not exported", to=str(self._target), reason=str(error))
                 self._is_failing = True
@@ -108,11 +110,6 @@ class Exporter:
             if self._is_failing:
                 log.warning("traces exported again", to=str(self._target), lost=self.dropped)
             self._is_failing = False
-
-    def _put_back(self, batch: list[RecordedSpan]) -> None:
-        room = MAX_WAITING - len(self._waiting)
-        self.dropped += max(0, len(batch) - room)
-        self._waiting.extendleft(reversed(batch[max(0, len(batch) - room) :]))
 
     async def _export(self, batch: list[RecordedSpan]) -> None:
         target, body = self._target, encode_spans(batch, self._target.resource)

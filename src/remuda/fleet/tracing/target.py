@@ -28,7 +28,7 @@ class Target:
     is_secure: bool
     headers: Mapping[str, str]
     resource: Mapping[str, str]
-    """What is said of this process with every span."""
+    """Resource attributes of this process, sent with every span."""
 
     @property
     def tls(self) -> ssl.SSLContext | None:
@@ -39,7 +39,7 @@ class Target:
 
 
 def target_of(config: TracingConfig) -> Target:
-    """The collector that is configured; Misconfigured when that can be none."""
+    """The configured collector; Misconfigured if an option cannot be used."""
     url = config.otlp_traces_endpoint or config.otlp_endpoint.rstrip("/") + TRACES_PATH
     try:
         parts = urlsplit(url)
@@ -48,12 +48,15 @@ def target_of(config: TracingConfig) -> Target:
         raise Misconfigured(f"otlp_endpoint is {url!r}: {error}") from error
     if not parts.hostname or not port:
         raise Misconfigured(f"otlp_endpoint is {url!r}: a URL is expected, such as http://localhost:4318")
+    headers = _pairs(config.otlp_headers, "otlp_headers")
+    if any(not each.isprintable() or not each.isascii() for pair in headers.items() for each in pair):
+        raise Misconfigured("otlp_headers has characters that are not allowed in a header")
     return Target(
         host=parts.hostname,
         port=port,
         path=(parts.path or "/") + (f"?{parts.query}" if parts.query else ""),
         is_secure=parts.scheme == "https",
-        headers=_headers(config.otlp_headers),
+        headers=headers,
         resource={
             "service.namespace": "remuda",
             "service.version": __version__,
@@ -62,13 +65,6 @@ def target_of(config: TracingConfig) -> Target:
             **_pairs(config.otlp_attributes, "otlp_attributes"),
         },
     )
-
-
-def _headers(text: str) -> dict[str, str]:
-    headers = _pairs(text, "otlp_headers")
-    if any(not each.isprintable() or not each.isascii() for pair in headers.items() for each in pair):
-        raise Misconfigured("otlp_headers has characters that are not allowed in a header")
-    return headers
 
 
 def _pairs(text: str, option: str) -> dict[str, str]:

@@ -129,7 +129,7 @@ class Tracer:
 
 
 def _is_picked(trace_id: str) -> bool:
-    # By the trace's own random bits: everybody who picks the same share picks the same traces.
+    # By the trace's own random bits: all processes that sample the same share pick the same traces.
     return int(trace_id[-14:], 16) < _Record.sample * (1 << 56)
 
 
