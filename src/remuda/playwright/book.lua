@@ -40,7 +40,7 @@ local places = math.huge
 -- For how many seconds a worker that did not answer is passed over for others: each time in a row for longer, since
 -- one that beats and cannot be reached costs a client the dial time-out whenever it is tried.
 local function suspicion_after(failures) return 15 * 2 ^ math.min(failures - 1, 4) end
--- And after how many it is tried again although it is suspected, when there is nobody else.
+-- And after how many it is tried again although it is suspected, when there is no other worker.
 local function pause_after(failures) return math.min(2 ^ (failures - 1), 8) end
 
 local function field(worker) return own_browser .. ':' .. worker end
@@ -65,7 +65,7 @@ local function endpoint_of(worker)
   return found[1] or found[2]
 end
 
--- Whether a worker lives and takes connections. A key without a TTL says nothing: nobody keeps it alive.
+-- Whether a worker lives and takes connections. A key without a TTL proves nothing: it stays after a death, too.
 local function is_open(worker)
   return call('PTTL', key_of(worker)) > 0 and call('HGET', key_of(worker), 'status') == 'available'
     and endpoint_of(worker) and not is_in(LEAVING, worker) and not is_in(SUSPECTS, worker)
@@ -173,7 +173,7 @@ local function prune(most)
   for _, lease in ipairs(call('ZRANGE', LEASES, '-inf', now, 'BYSCORE', 'LIMIT', 0, most)) do
     local worker, connection = lease:match('^(.*)/(.-)$')
     if remove(worker, connection) then healed = healed + 1 end
-    -- Its gateway was killed after that; nobody knows how soon.
+    -- Its gateway was killed after that; it is unknown how soon.
     end_timer(connection, call('HGET', timer_of(connection), 'seen') or ms(now))
   end
   tally('healed', healed)
@@ -205,7 +205,7 @@ local function begin_to_leave(worker, seconds)
 end
 
 -- A new worker takes the place of one that has left, else of one that leaves. Vacancies whose time is over are
--- nobody's any more.
+-- removed.
 local function fill_vacancy()
   call('ZREMRANGEBYSCORE', VACANT, '-inf', now)
   local gone = vacancies()[1]

@@ -6,7 +6,7 @@
 -- ARGV[5] percent of the workers that may be out at the same time
 -- ARGV[6] seconds for which the shutdown command stays
 -- ARGV[7] outcome, `failed` if the worker did not answer, `served` if it did, `unused` if the client left before that
--- or the worker did not suit it; else nobody knows
+-- or the worker did not suit it; any other text: unknown
 -- returns 1 if the connection was still counted, else 0
 
 places = tonumber(ARGV[3])

@@ -61,14 +61,10 @@ class Leases:
         for browser, group in groupby(sorted(places, key=attrgetter("browser")), attrgetter("browser")):
             of_browser = list(group)
             for start in range(0, len(of_browser), BATCH):
-                adopted += await self._renew_some(browser, of_browser[start : start + BATCH])
-        return adopted
-
-    async def _renew_some(self, browser: Browser, places: Sequence[Place]) -> int:
-        args: list[Value] = [self._limits.concurrent, self._limits.lease]
-        for place in places:
-            args += [place.worker, place.connection, place.since, msgspec.json.encode(place.origin)]
-        adopted: int = await self._store.run(_RENEW, keys=BOOK[browser], args=args)
+                args: list[Value] = [self._limits.concurrent, self._limits.lease]
+                for place in of_browser[start : start + BATCH]:
+                    args += [place.worker, place.connection, place.since, msgspec.json.encode(place.origin)]
+                adopted += await self._store.run(_RENEW, keys=BOOK[browser], args=args)
         return adopted
 
     async def sweep(self, browser: Browser) -> int:

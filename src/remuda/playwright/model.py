@@ -179,13 +179,10 @@ def browser_of(text: str) -> Browser:
 
 
 def browsers_of(text: str) -> set[Browser]:
-    """The browsers of these names, which are separated by commas."""
-    return {_kind_of(name.strip()) for name in text.split(",") if name.strip()}
-
-
-def _kind_of(text: str) -> Browser:
-    """The same as `browser_of`, for operators, who may also mean browsers of one's own."""
-    return Browser(text) if text in tuple(Browser) else browser_of(text)
+    """The browsers of these names, which are separated by commas. Unlike clients, operators may also name
+    those of which each client gets one of its own."""
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    return {Browser(name) if name in tuple(Browser) else browser_of(name) for name in names}
 
 
 def version_of(user_agent: str) -> str:

@@ -75,7 +75,7 @@ class OwnBrowsers:
         await self._secret.read()
         first = await self._launch({}, "", timeout=timeout)
         await first.check(timeout=timeout)
-        # Kept for the first client, who is often the reason for this worker.
+        # Kept for the first client: its request is often the reason for this worker.
         self._warm.append(first)
         self._listener, port = await serve_internally(self._relay, self._hosts, self._port)
         self.endpoint = endpoint_of(self._hosts, port, self._path)
@@ -88,7 +88,7 @@ class OwnBrowsers:
         raise AssertionError
 
     async def check(self, *, timeout: float) -> None:
-        """Nothing to see: a browser that does not answer hurts one client, who has it to itself."""
+        """Checks nothing: a browser that does not answer affects only the one client that has it."""
 
     def connections(self) -> int:
         """How many clients have a browser, or wait for theirs to start."""
@@ -138,7 +138,8 @@ class OwnBrowsers:
                 self._end(browser)
         else:
             # Ends the one that was started as a trial, if no client has asked for such a browser.
-            self._trim()
+            while len(self._warm) > self._config[PlaywrightConfig].playwright_warm:
+                self._end(self._warm.pop())
         timeout = min(START_TIMEOUT, options.get("timeout", START_TIMEOUT * 1000) / 1000)
         try:
             return await self._launch(options, network, timeout=timeout)
@@ -173,10 +174,6 @@ class OwnBrowsers:
             self._tasks.spawn(browser.stop(), name="end a browser")
 
     # Warm ones
-
-    def _trim(self) -> None:
-        while len(self._warm) > self._config[PlaywrightConfig].playwright_warm:
-            self._end(self._warm.pop())
 
     async def _keep_warm(self) -> None:
         """Keeps as many browsers ready as the config says, one start at a time."""

@@ -39,11 +39,11 @@ local function take_up(worker)
   file(worker)
 end
 
--- When Redis was away all keys are gone at once though everybody lives: who does has the time to say so.
+-- After an absence of Redis the keys of live workers are gone, too: each has until the threshold to register again.
 local function is_gone_for_good(worker)
   local believed_until = call('ZSCORE', WORKERS, worker)
   if believed_until then return now - believed_until > threshold end
-  -- Nobody knows since when. Of a worker that was reaped before, the last connection takes along what is left.
+  -- Since when is unknown. Of a worker that was reaped before, the last connection takes along what is left.
   if call('ZCARD', connections_of(worker)) == 0 then call('ZADD', WORKERS, now, worker) end
   return false
 end

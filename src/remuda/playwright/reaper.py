@@ -1,7 +1,7 @@
-"""Workers that died without a word are cleared away; those that came without Remuda's book are taken up.
+"""Removes workers that died without deregistering, and adopts workers that other programs registered.
 
-Both are found the same way: whoever a counter names, whoever should have beaten by now, and whoever a search
-among the keys finds. Never all at once: Redis serves clients meanwhile.
+Both are found the same way: by the counters, by overdue beats, and by a search among the keys. Never all at
+once: Redis serves clients meanwhile.
 """
 
 from collections import Counter
@@ -40,7 +40,7 @@ class Reaper:
         self._keys = Scan(store)
 
     async def sweep(self) -> Counter[str]:
-        """Looks at everybody, at most every `reaper_interval` seconds; says how many workers it reaped."""
+        """Looks at all workers, at most every `reaper_interval` seconds; says how many it reaped."""
         if clock.monotonic() < self._due:
             return Counter()
         self._due = clock.monotonic() + self._limits.reaper_interval

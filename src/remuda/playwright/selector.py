@@ -1,7 +1,7 @@
 """Which worker serves a client: decided, and counted, in one step by `selector.lua`.
 
 Its cost does not grow with the fleet. Workers with a free place stand in an index by browser and version,
-ordered as the document asks; nobody is looked at who cannot be chosen, except once, to take him out.
+ordered as the document asks. Ineligible workers are visited once, to evict them.
 """
 
 from collections.abc import Collection, Sequence
@@ -97,12 +97,9 @@ def check_offer(browser: Browser, version: str, *, workers: int, offers: Sequenc
     if not workers and not offers:
         raise NoWorker(f"There is no worker with {browser} (`{browser.worker_command}` is one)")
     if version and not {version, ANY_VERSION}.intersection(offers):
-        known = ", ".join(sorted(offers, key=_by_number)) or "none that tells its version"
+        by_number = sorted(offers, key=lambda offer: [int(part) for part in offer.split(".")])
+        known = ", ".join(by_number) or "none that tells its version"
         raise VersionNotOffered(
             f"No {browser} here speaks Playwright {version}; on offer: {known}. Install one of these where "
             f"the client runs, or Playwright {version} where a worker does"
         )
-
-
-def _by_number(version: str) -> list[int]:
-    return [int(part) for part in version.split(".")]

@@ -94,13 +94,10 @@ class BrowserServer:
         except TimeoutError:
             raise DriverTimeout(f"The browser did not listen within {timeout:g} s: {self.tail()}") from None
         if self._source:
-            self._close_ports_to_others(self._process.pid)
-
-    def _close_ports_to_others(self, driver: int) -> None:
-        try:
-            admit_only(self._source, pid=driver)
-        except OSError as error:
-            log.debug("browser's port is not filtered", holder=self._name, reason=str(error))
+            try:
+                admit_only(self._source, pid=self._process.pid)
+            except OSError as error:
+                log.debug("browser's port is not filtered", holder=self._name, reason=str(error))
 
     def _spawn(self, confinement: Confinement) -> subprocess.Popen[bytes]:
         self.directory.mkdir(mode=0o700)
@@ -208,7 +205,7 @@ class BrowserServer:
         await check_up(self.endpoint, source=self._source, timeout=timeout)
 
     def connections(self) -> int:
-        """How many clients are connected, whatever anybody has counted. Blocks."""
+        """How many clients are connected, by the sockets and not by counters. Blocks."""
         if self._process is None:
             return 0
         port = urlsplit(self.endpoint).port

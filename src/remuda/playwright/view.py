@@ -129,6 +129,7 @@ async def _some_workers(store: Store, browser: Browser, names: Sequence[str]) ->
         strict=True,
     ):
         status, beat = await entry
+        last_beat = beat_of(beat)
         views.append(
             WorkerView(
                 id=name,
@@ -138,7 +139,7 @@ async def _some_workers(store: Store, browser: Browser, names: Sequence[str]) ->
                 active=int(now or 0),
                 lifetime=int(ever or 0),
                 started_at=await start,
-                beat_at=_moment(beat_of(beat)),
+                beat_at=None if last_beat is None else clock.rfc3339(last_beat),
             )
         )
     return views
@@ -233,7 +234,3 @@ def without_time(overview: PlaywrightOverview) -> PlaywrightOverview:
 
 def _shown(version: str | None) -> str:
     return "" if version in (None, ANY_VERSION) else str(version)
-
-
-def _moment(seconds: float | None) -> str | None:
-    return None if seconds is None else clock.rfc3339(seconds)

@@ -152,16 +152,13 @@ class WorkerRole(Role):
                 task.cancel()
         # First this: no client may be sent to a browser that is being killed.
         if self._registry is not None:
-            await self._leave(self._registry)
+            try:
+                async with asyncio.timeout(LEAVE_TIMEOUT):
+                    await self._registry.leave()
+            except (Unavailable, TimeoutError) as error:  # Its key runs out, and the reaper does the rest.
+                log.warning("worker not withdrawn", worker=self.id, reason=str(error) or "no answer")
         if self._server is not None:
             await self._server.stop()
-
-    async def _leave(self, registry: Registry) -> None:
-        try:
-            async with asyncio.timeout(LEAVE_TIMEOUT):
-                await registry.leave()
-        except (Unavailable, TimeoutError) as error:  # Its key runs out, and the reaper does the rest.
-            log.warning("worker not withdrawn", worker=self.id, reason=str(error) or "no answer")
 
     # While it serves
 
@@ -182,16 +179,12 @@ class WorkerRole(Role):
         try:
             await server.check(timeout=self._check_timeout)
         except DriverUnavailable as error:
-            if await self._has_ended():
-                return
-            log.error("browser does not answer", worker=self.id, reason=error.message)
-            self.leave("its browser does not answer")
-
-    async def _has_ended(self) -> bool:
-        """Whether the browser has ended, which is another matter; its port may be closed a moment earlier."""
-        assert self._ending is not None
-        done, _ = await asyncio.wait([self._ending], timeout=END_GRACE)
-        return bool(done)
+            # `serve` handles a browser that has ended. Its port may be closed a moment earlier.
+            assert self._ending is not None
+            done, _ = await asyncio.wait([self._ending], timeout=END_GRACE)
+            if not done:
+                log.error("browser does not answer", worker=self.id, reason=error.message)
+                self.leave("its browser does not answer")
 
     async def _find_obstacle(self) -> str | None:
         """Why it can take no connections just now, in words."""
@@ -227,12 +220,12 @@ class WorkerRole(Role):
             await asyncio.sleep(LOOK_EVERY)
 
     async def _connections(self) -> int:
-        """Who is connected: the sockets are asked, since Redis may have lost count."""
+        """How many clients are connected, by the sockets: Redis may have lost count."""
         assert self._server is not None
         return await asyncio.to_thread(self._server.connections)
 
     async def _expected(self) -> int | None:
-        """Who is connected or on the way here, as far as Redis knows; None if it does not."""
+        """How many clients are connected or on the way here, as Redis has it; None if it does not answer."""
         assert self._registry is not None
         try:
             return await self._registry.active()
