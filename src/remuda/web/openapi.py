@@ -60,10 +60,20 @@ def _operation(route: Route) -> Schema:
     problem = WebdriverAnswer if is_webdriver(route.path) else ProblemAnswer
     status = "101" if route.method == WEBSOCKET else "200"
     body = {} if route.body is None else {"requestBody": {"required": True, "content": _content(route.body)}}
+    parameters: list[Schema] = [
+        {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+        for name in _PARAMETER.findall(route.path)
+    ]
+    if route.query is not None:
+        _, components = msgspec.json.schema_components([route.query])
+        parameters += [
+            {"name": name, "in": "query", "required": False, "schema": schema}
+            for name, schema in components[route.query.__name__]["properties"].items()
+        ]
     return {
         "summary": route.summary,
         "operationId": "_".join([route.method.lower(), *re.findall(r"\w+", public_path(route))]),
-        "parameters": [*_path_parameters(route), *_query_parameters(route)],
+        "parameters": parameters,
         "security": _security(route),
         **body,
         "responses": {
@@ -83,23 +93,6 @@ def _security(route: Route) -> list[Schema]:
     # all of them, and every token has one.
     roles = [] if route.scope == ANY_TOKEN else sorted(route.scopes)
     return [{scheme: roles} for scheme in _SECURITY]
-
-
-def _path_parameters(route: Route) -> list[Schema]:
-    return [
-        {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
-        for name in _PARAMETER.findall(route.path)
-    ]
-
-
-def _query_parameters(route: Route) -> list[Schema]:
-    if route.query is None:
-        return []
-    _, components = msgspec.json.schema_components([route.query])
-    fields = components[route.query.__name__]["properties"]
-    return [
-        {"name": name, "in": "query", "required": False, "schema": schema} for name, schema in fields.items()
-    ]
 
 
 def _content(answer: type[Struct] | str) -> Schema:
