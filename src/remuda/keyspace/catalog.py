@@ -22,12 +22,9 @@ _MODULES: Mapping[str, ModuleType] = {
 }
 
 
-def _declared_in(module: ModuleType) -> tuple[Key[Any], ...]:
-    return tuple(value for value in vars(module).values() if isinstance(value, Key))
-
-
 CATALOG: Mapping[str, tuple[Key[Any], ...]] = {
-    room: _declared_in(module) for room, module in _MODULES.items()
+    room: tuple(value for value in vars(module).values() if isinstance(value, Key))
+    for room, module in _MODULES.items()
 }
 """Room -> its keys, both in the order of the reference page."""
 

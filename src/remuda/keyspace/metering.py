@@ -1,4 +1,4 @@
-"""The keys of metering/: what was used, by whom, in fifteen-minute steps.
+"""The keys of metering/: usage per service and resource, in fifteen-minute steps.
 
 A key spells the hierarchy of what it holds, `<service>:<resourcetype>:<resource>:<metric>`. Its first
 segment is free, so the rule of a service refuses every word that begins the keys of another room.

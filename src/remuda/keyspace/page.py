@@ -1,7 +1,7 @@
 """The catalog as a reader wants it: Markdown for docs/reference/keys.md, plain lines for `remuda keys`."""
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from remuda.base.errors import InvalidArgument
@@ -35,7 +35,11 @@ def render_lines(room: str | None = None, pattern: str | None = None) -> list[st
     if room is not None and room not in CATALOG:
         raise InvalidArgument(f"There is no room {room!r}; the rooms are {', '.join(CATALOG)}")
     chosen = {
-        name: [key for key in keys if pattern is None or _fits(key, pattern)]
+        name: [
+            key
+            for key in keys
+            if pattern is None or pattern in key.pattern or key.regex.fullmatch(pattern) is not None
+        ]
         for name, keys in CATALOG.items()
         if room in (None, name)
     }
@@ -45,45 +49,42 @@ def render_lines(room: str | None = None, pattern: str | None = None) -> list[st
         if keys:
             lines += ["", name] if lines else [name]
         for key in keys:
-            lines += _key_lines(key, width, fields=pattern is not None)
+            lines.append(f"  {key.pattern:<{width}}  {key.kind.redis_type:<7}  {_lifetime(key.lifetime)}")
+            lines.append(f"      {key.meaning}")
+            if pattern is not None:
+                field_width = max(map(len, key.fields), default=0)
+                lines += [f"        {field:<{field_width}}  {holds}" for field, holds in key.fields.items()]
     return lines
-
-
-def _fits(key: Key[Any], pattern: str) -> bool:
-    return pattern in key.pattern or key.regex.fullmatch(pattern) is not None
-
-
-def _key_lines(key: Key[Any], width: int, *, fields: bool) -> Iterator[str]:
-    yield f"  {key.pattern:<{width}}  {key.kind.redis_type:<7}  {_lifetime(key.lifetime)}"
-    yield f"      {key.meaning}"
-    if fields:
-        field_width = max(map(len, key.fields), default=0)
-        for field, holds in key.fields.items():
-            yield f"        {field:<{field_width}}  {holds}"
 
 
 def _room_section(room: str) -> str:
     keys = CATALOG[room]
     head = ("Key", "Type", "Lifetime", "Writer", "Meaning", "Source")
-    parts = [f"## {room}", ABOUT[room], _table(head, map(_key_row, keys))]
-    if rules := _rules(keys):
-        rows = ((_code("{" + placeholder + "}"), _code(rule)) for placeholder, rule in rules.items())
-        parts += ["### Placeholders", _table(("Placeholder", "Rule"), rows)]
-    parts += [_field_section(key) for key in keys if _has_named_fields(key)]
+    key_rows = [
+        (
+            _code(key.pattern),
+            key.kind.redis_type,
+            _lifetime(key.lifetime),
+            key.writer,
+            _meaning(key),
+            key.source,
+        )
+        for key in keys
+    ]
+    parts = [f"## {room}", ABOUT[room], _table(head, key_rows)]
+    rules = {name: {**PARTS, **key.parts}[name] for key in keys for name in key.placeholders}
+    if rules:
+        rule_rows = [(_code("{" + placeholder + "}"), _code(rule)) for placeholder, rule in rules.items()]
+        parts += ["### Placeholders", _table(("Placeholder", "Rule"), rule_rows)]
+    for key in keys:
+        if _has_named_fields(key):
+            field_rows = [(_code(field), holds) for field, holds in key.fields.items()]
+            parts += [f"### {_code(key.pattern)}", _table(("Field", "Holds"), field_rows)]
     return "\n\n".join(parts) + "\n"
-
-
-def _rules(keys: Iterable[Key[Any]]) -> dict[str, str]:
-    return {name: {**PARTS, **key.parts}[name] for key in keys for name in key.placeholders}
 
 
 def _has_named_fields(key: Key[Any]) -> bool:
     return issubclass(key.kind, HashName | StreamName)
-
-
-def _key_row(key: Key[Any]) -> tuple[str, ...]:
-    lifetime = _lifetime(key.lifetime)
-    return _code(key.pattern), key.kind.redis_type, lifetime, key.writer, _meaning(key), key.source
 
 
 def _meaning(key: Key[Any]) -> str:
@@ -93,11 +94,6 @@ def _meaning(key: Key[Any]) -> str:
     return ". ".join(
         [key.meaning, *(f"{field.capitalize()}: {holds}" for field, holds in key.fields.items())]
     )
-
-
-def _field_section(key: Key[Any]) -> str:
-    rows = ((_code(field), holds) for field, holds in key.fields.items())
-    return f"### {_code(key.pattern)}\n\n" + _table(("Field", "Holds"), rows)
 
 
 def _log_code_section() -> str:
@@ -126,10 +122,6 @@ def _code(text: str) -> str:
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [head, ["---"] * len(head), *([_cell(text) for text in row] for row in rows)]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-def _cell(text: str) -> str:
     # A bar ends a cell even between backticks.
-    return text.replace("|", "\\|")
+    cells = ([text.replace("|", "\\|") for text in row] for row in rows)
+    return "\n".join(f"| {' | '.join(line)} |" for line in (head, ["---"] * len(head), *cells))
