@@ -2,7 +2,7 @@
 
 The child says on it that it is ready, and later that it leaves; the child's end reads end-of-file the moment
 the parent is gone, however it went, and the child then leaves. Descendants of the child inherit their end of
-it and watch it too, so nothing outlives the herd, while a crash in between takes nobody else down.
+it and watch it too, so nothing outlives the herd, while a crash in between ends no other process.
 """
 
 import asyncio
@@ -82,7 +82,7 @@ class Tether:
         return await asyncio.get_running_loop().sock_recv(self._ours, _LENGTH)
 
     def is_held(self) -> bool:
-        """Whether anybody holds the other end; a process that has ended may have left it to others."""
+        """Whether a process holds the other end. The child may have ended and its descendants hold it."""
         try:
             return self._ours.recv(_LENGTH) != b""
         except BlockingIOError:
@@ -93,7 +93,7 @@ class Tether:
         self._ours.close()
 
     async def release(self) -> None:
-        """Lets go, whereupon everybody who holds the other end leaves; waits until the last one has."""
+        """Lets go, so that all processes that hold the other end leave; waits until the last one has."""
         self._theirs.close()
         self._ours.shutdown(socket.SHUT_WR)
         while await asyncio.get_running_loop().sock_recv(self._ours, 1024):

@@ -1,5 +1,5 @@
 """Where a request comes from. The front door makes one `Origin` of each request that is about more than one
-session's commands; it goes along to whoever serves the request, and is stamped on what that creates.
+session's commands. It goes along to the process that serves the request, and is stored with what it creates.
 
 Between the herd's own processes it travels in headers. Those are set by the front door, whatever the client
 sent under these names, and internal ports take requests from the herd only.

@@ -2,7 +2,7 @@
 
 Signals only set flags; the life reads them. The first SIGTERM or Ctrl-C asks for a drain (finish what is
 under way), the second ends it at once. Several roles can share a process: they start in order and
-leave in the opposite order, and if one of them fails, the process ends so that somebody restarts it whole.
+leave in the opposite order, and if one of them fails, the process ends, so that it is restarted as a whole.
 """
 
 import asyncio

@@ -60,7 +60,7 @@ class HerdSecret:
             self._learn(value)
 
     async def keep(self) -> None:
-        """Reads it every few seconds, for ever: for callers, who are not told why they are refused."""
+        """Reads it every few seconds, for ever. Callers need that: a refusal does not tell them why."""
         await repeat(self.read, every=KEEP_EVERY, failure=UNREAD)
 
     def sign(self, purpose: str, text: str) -> str:
