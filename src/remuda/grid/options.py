@@ -7,7 +7,7 @@ word.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -85,10 +85,14 @@ class Options:
 
 def read_options(wanted: Capabilities) -> Options:
     """The options of a capability set; InvalidArgument says which of them cannot be used."""
-    labels = _read_selenium_labels(wanted)
+    plain = {name.removeprefix("se:"): value for name, value in selenium_labels(wanted).items()}
+    labels = read_labels(plain, "the 'se:' capabilities")
     idle = None
-    for dialect, given in _spoken(wanted):
+    for dialect in _DIALECTS:
         where = dialect.capability
+        given = wanted.get(where, {})
+        if not isinstance(given, dict):
+            raise InvalidArgument(f"{where!r} must be an object, not {kind_of(given)}")
         words = {word: given[word] for word in dialect.words if given.get(word) is not None}
         labels |= read_labels(given.get(dialect.labels) or {}, f"{dialect.labels!r} in {where}")
         labels |= read_labels(words, where)
@@ -119,14 +123,6 @@ def labels_of(sets: Sequence[Capabilities]) -> Labels:
     return labels
 
 
-def _spoken(wanted: Capabilities) -> Iterator[tuple[Dialect, Mapping[str, Any]]]:
-    for dialect in _DIALECTS:
-        given = wanted.get(dialect.capability, {})
-        if not isinstance(given, dict):
-            raise InvalidArgument(f"{dialect.capability!r} must be an object, not {kind_of(given)}")
-        yield dialect, given
-
-
 def selenium_labels(wanted: Capabilities) -> Capabilities:
     """The `se:` capabilities that are labels, as they were written: Selenium Grid hands those back."""
     # Anything but a plain value was not meant to be read by people.
@@ -139,31 +135,25 @@ def selenium_labels(wanted: Capabilities) -> Capabilities:
     }
 
 
-def _read_selenium_labels(wanted: Capabilities) -> Labels:
-    plain = {name.removeprefix("se:"): value for name, value in selenium_labels(wanted).items()}
-    return read_labels(plain, "the 'se:' capabilities")
-
-
 def read_labels(given: Any, where: str) -> Labels:
     """Keys and values as they are kept; InvalidArgument when they cannot be."""
     if not isinstance(given, dict):
         raise InvalidArgument(f"{where} must be an object of plain values, not {kind_of(given)}")
-    return {_key(key, where): _value(key, value, where) for key, value in given.items()}
+    labels = {}
+    for key, value in given.items():
+        if len(key) > MAX_KEY or not _KEY.fullmatch(key):
+            raise InvalidArgument(
+                f"{where} has the key {key[: MAX_KEY + 1]!r}; a key is at most {MAX_KEY} "
+                "letters, digits and _ . : / @ + -, and begins with a letter, a digit or _"
+            )
+        labels[key] = _value(key, value, where)
+    return labels
 
 
 def check_count(labels: Mapping[str, str]) -> None:
     """InvalidArgument when a session would have more labels than it may."""
     if len(labels) > MAX_LABELS:
         raise InvalidArgument(f"A session has at most {MAX_LABELS} labels; these are {len(labels)}")
-
-
-def _key(key: str, where: str) -> str:
-    if len(key) > MAX_KEY or not _KEY.fullmatch(key):
-        raise InvalidArgument(
-            f"{where} has the key {key[: MAX_KEY + 1]!r}; a key is at most {MAX_KEY} "
-            "letters, digits and _ . : / @ + -, and begins with a letter, a digit or _"
-        )
-    return key
 
 
 def _value(key: str, value: Any, where: str) -> str:

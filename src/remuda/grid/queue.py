@@ -4,8 +4,8 @@ Orchestrators that offer the same browsers have one line (fleet/line.py), which 
 stands in the line of every kind of orchestrator that can serve it. So a slot goes to the account with the
 fewest browsers among all that the slot can serve, whatever words they have used for what they want.
 
-A session's ticket is its topic, so that the bell of the session reaches it in the line as well: whoever ends
-a session that waits ends its wait.
+A session's ticket is its topic, so that the bell of the session reaches it in the line as well: the end of a
+session that waits ends its wait.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ _PREFIX = "grid:"
 
 
 def line_of(offered: Iterable[Offer]) -> str:
-    """The line of those who wait for an orchestrator that offers this."""
+    """The line of the sessions that wait for an orchestrator that offers this."""
     kind = repr(sorted(astuple(offer) for offer in offered))
     return _PREFIX + hashlib.blake2b(kind.encode(), digest_size=16).hexdigest()
 

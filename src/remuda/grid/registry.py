@@ -1,4 +1,4 @@
-"""Which orchestrators there are and what they offer. Only one in service offers any."""
+"""Which orchestrators there are and what they offer. One that is not in service offers nothing."""
 
 from remuda.base.ids import OrchestratorId
 from remuda.grid.capabilities import Offer
@@ -25,7 +25,10 @@ async def live_offers(store: Store) -> Offers:
     for each, is_alive, is_hindered, platform, browsers in replies:
         alive, hindered, name, entries = await is_alive, await is_hindered, await platform, await browsers
         if alive and not hindered:
-            offers[each] = [_offer(entry, name or "any") for entry in sorted(entries)]
+            offers[each] = [
+                Offer(browser=browser, version=version, platform=name or "any")
+                for browser, _, version in (entry.partition("::") for entry in sorted(entries))
+            ]
     return offers
 
 
@@ -34,11 +37,6 @@ async def obstacles(store: Store) -> list[str]:
     ids = sorted(await store.smembers(grid.ORCHESTRATORS()))
     found = [store.get(grid.ORCHESTRATOR_OBSTACLE(each)) for each in ids]
     return [obstacle for reply in found if (obstacle := await reply)]
-
-
-def _offer(entry: str, platform: str) -> Offer:
-    browser, _, version = entry.partition("::")
-    return Offer(browser=browser, version=version, platform=platform)
 
 
 def describe(offers: Offers) -> str:
