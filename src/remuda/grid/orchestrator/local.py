@@ -260,9 +260,6 @@ class LocalProvisioner:
 
 
 def _offer(browser: Browser) -> Offer:
-    return Offer(browser.name, browser.version, _platform())
-
-
-def _platform() -> str:
     # W3C WebDriver 7.1 names: "linux", "mac", "windows".
-    return {"darwin": "mac"}.get(platform.system().lower(), platform.system().lower())
+    system = platform.system().lower()
+    return Offer(browser.name, browser.version, {"darwin": "mac"}.get(system, system))

@@ -218,18 +218,14 @@ class ForkServer:
         try:
             async with asyncio.timeout(FORK_TIMEOUT):
                 socket.send_fds(self._orders, [request], [theirs.fileno()])
-                pid, pidfd = await _read_answer(self._orders)
+                await until_readable(self._orders.fileno())
+                message, descriptors, _, _ = socket.recv_fds(self._orders, 64, 1)
+                if not message:
+                    raise OSError("it closed its socket")
+                pid, pidfd = int(message), descriptors[0]
         except BaseException:
             ours.close()  # If the node is forked all the same, it notices this and ends.
             raise
         finally:
             theirs.close()
         return OwnNode(browsers, pid, pidfd, ours, with_browser=with_browser)
-
-
-async def _read_answer(orders: socket.socket) -> tuple[int, int]:
-    await until_readable(orders.fileno())
-    message, descriptors, _, _ = socket.recv_fds(orders, 64, 1)
-    if not message:
-        raise OSError("it closed its socket")
-    return int(message), descriptors[0]

@@ -120,7 +120,9 @@ class Placing:
         known = {"remuda.session.id": session, "remuda.orchestrator.id": self._own}
         with tracer.span("schedule node", trace, kind=Kind.CONSUMER, attributes=known):
             # Scheduled before it is started: were it the other way round, a crash in between would start two.
-            if is_scheduled or await self._schedule(session):
+            if is_scheduled or await self._sessions.move(
+                session, State.PENDING, code="SCHED", orchestrator=self._own
+            ):
                 await self._provisioner.provision(session, wanted, partial(self._note, session))
                 log.info("session placed", session=session)
             else:
@@ -130,9 +132,6 @@ class Placing:
         """Frees the slot of a session that gets no node, unless it has one: its entry may come twice."""
         if await self._sessions.state(session) in (State.TERMINATED, None):
             await self._slots.release(session)
-
-    async def _schedule(self, session: SessionId) -> bool:
-        return await self._sessions.move(session, State.PENDING, code="SCHED", orchestrator=self._own)
 
     async def _note(self, session: SessionId, noted: str) -> None:
         await self._store.hset(self._nodes, {session: noted})

@@ -3,12 +3,13 @@
 import asyncio
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from remuda.base import clock
 from remuda.base.errors import RemudaError, Unavailable
 from remuda.base.hosts import this_machine
-from remuda.base.ids import OrchestratorId, SessionId, new_id
+from remuda.base.ids import OrchestratorId, new_id
 from remuda.base.log import get_logger
 from remuda.fleet.liveness import Beat, Heart, unix_seconds
 from remuda.fleet.role import Role
@@ -169,16 +170,13 @@ class Orchestrator(Role):
             await self._placing.settle(session, NODE_DIED)
 
     async def _watch_drain(self) -> None:
-        while not await self._has_drained():  # noqa: ASYNC110  # No bell rings when a slot is free.
-            await asyncio.sleep(LOOK_EVERY)
-        self.leave("it was drained")
-
-    async def _has_drained(self) -> bool:
         own = self.orchestrator_id
-        try:
-            return await self._draining.is_begun(own) and await self._draining.is_done(own)
-        except Unavailable:
-            return False  # Not known, so it stays.
+        while True:
+            with suppress(Unavailable):  # Not known, so it stays.
+                if await self._draining.is_begun(own) and await self._draining.is_done(own):
+                    break
+            await asyncio.sleep(LOOK_EVERY)  # No bell rings when a slot is free.
+        self.leave("it was drained")
 
     async def drain(self) -> None:
         if self.is_alone:
@@ -220,7 +218,7 @@ class Orchestrator(Role):
                 pause = min(pause, interval)
             except RemudaError as error:
                 log.warning("slots not reclaimed", reason=error.message)
-                # All beats may have run out while Redis was away, though everybody lives: let them come back.
+                # While Redis was away, beats of live processes may have expired: wait until they are back.
                 patient_until = clock.monotonic() + PATIENCE
             # Never for the whole interval: a new one is to be in force at once.
             await asyncio.sleep(pause)
@@ -228,11 +226,8 @@ class Orchestrator(Role):
     async def _reclaim(self) -> None:
         dead, orphaned = await self._own.reclaim()
         for session in dead:
-            await self._reclaim_dead(session)
+            await self._provisioner.end(session)
+            if await self._placing.settle(session, "Its manager or its node stopped beating"):
+                await self._own.count_dead()
         if dead or orphaned:
             log.warning("slots reclaimed", dead=len(dead), orphaned=len(orphaned))
-
-    async def _reclaim_dead(self, session: SessionId) -> None:
-        await self._provisioner.end(session)
-        if await self._placing.settle(session, "Its manager or its node stopped beating"):
-            await self._own.count_dead()
