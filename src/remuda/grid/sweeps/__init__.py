@@ -1,7 +1,7 @@
-"""What the grid's dead leave behind: found in small bites, ended if need be, and purged without a trace.
+"""What dead processes of the grid leave in Redis: found, ended if it still runs, and purged.
 
-A sweep does bounded work: it walks in batches, stops after `PER_RUN`, and takes up there the next time. It
-trusts nobody's book-keeping: what no set names any more is found among the keys themselves.
+A sweep does bounded work: it walks in batches, stops after `PER_RUN`, and goes on from there the next time.
+It does not rely on the sets alone: what is in no set is found among the keys themselves.
 """
 
 import re
@@ -47,8 +47,8 @@ class StraySweep:
     """Finds keys whose owner is in no set: what a foreign writer wrote after a purge, and owners that left
     without a trace. It walks through all keys, and tells the other sweeps their owners.
 
-    So it does not matter who forgot to note what. An index would have to be kept by every writer, and those
-    who write too late are exactly those who do not.
+    An index of keys would have to be kept by every writer, and a process that writes too late is exactly one
+    that does not keep it.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Who is dead, and what is old enough to be forgotten. Pure."""
+"""Which sessions are dead, and which are old enough to be purged. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

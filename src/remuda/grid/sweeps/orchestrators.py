@@ -52,16 +52,15 @@ class OrchestratorSweep(DepartedSweep):
             surveyed = dict((await survey(self._store, holders.values()))[0])
             if any(vitals.does_node_beat for vitals in surveyed.values()):
                 return False
-            for slot, session in holders.items():
-                await self._let_go(own, slot, SessionId(session), surveyed.get(SessionId(session), Vitals()))
+            for slot, holder in holders.items():
+                session = SessionId(holder)
+                vitals = surveyed.get(session, Vitals())
+                if vitals.slot != slot:  # It holds another one, or none: only our note is left.
+                    await self._store.hdel(grid.ORCHESTRATOR_HOLDERS(own), slot)
+                    continue
+                await self._fail(session, vitals)
+                await self._slots.release(session)
         return True
-
-    async def _let_go(self, own: OrchestratorId, slot: SlotId, session: SessionId, vitals: Vitals) -> None:
-        if vitals.slot != slot:  # It holds another one, or none: only our note is left.
-            await self._store.hdel(grid.ORCHESTRATOR_HOLDERS(own), slot)
-            return
-        await self._fail(session, vitals)
-        await self._slots.release(session)
 
     async def _settle_queue(self, queue: ListName) -> None:
         """Fails the sessions that will never get a node. If there are too many, the purge waits."""

@@ -1,5 +1,5 @@
 -- Forgets a session that has ended, or what is left of one that never was: all of it or nothing. Refuses
--- while anybody may still write about it: its manager, its node, or whoever gives its slot back.
+-- while a process may still write about it: its manager, its node, or the one that frees its slot.
 -- KEYS[1] session:{session}:heartbeat.node
 -- KEYS[2] session:{session}:heartbeat.manager
 -- KEYS[3] session:{session}:slot
@@ -28,7 +28,7 @@ if redis.call('EXISTS', KEYS[1], KEYS[2]) > 0 then
 end
 local slot = redis.call('GET', KEYS[3])
 local owner = slot and slot:match('^(.*)/')
--- A slot that no orchestrator has any more binds nobody.
+-- A slot that no orchestrator has any more will not be freed.
 if owner and redis.call('SISMEMBER', string.format(ARGV[3], owner), slot) == 1 then
   return 0
 end

@@ -1,7 +1,8 @@
 """Sessions without a heartbeat, and those that ended long enough ago to be purged.
 
-A slot is never freed here: that is up to the session's node or its orchestrator, who know when the browser
-is gone. Nor is a session purged that still holds one: whoever gives it back may still write about it.
+A slot is never freed here: the session's node or its orchestrator does that, because they know when the
+browser is gone. Nor is a session purged that still holds one: the process that frees it may still write about
+the session.
 """
 
 from collections import Counter
@@ -39,8 +40,14 @@ Surveyed = tuple[SessionId, Vitals]
 
 
 async def survey(store: Store, ids: Iterable[str]) -> tuple[list[Surveyed], int]:
-    """The sessions with their vitals, and how many of them were in the wrong set. Poison is left out."""
-    sessions = [SessionId(each) for each in dict.fromkeys(ids) if _is_session(each)]
+    """The sessions with their vitals, and how many of them were in the wrong set. Invalid ids and sessions
+    that cannot be read are logged and left out."""
+    sessions = []
+    for each in dict.fromkeys(ids):
+        if is_uuid(each):
+            sessions.append(SessionId(each))
+        else:
+            log.warning("entry is not a session", entry=each)
     surveyed, mended = [], 0
     for start in range(0, len(sessions), BATCH):
         batch = sessions[start : start + BATCH]
@@ -71,13 +78,6 @@ async def _look_at(store: Store, sessions: Sequence[SessionId]) -> list[str | li
         args=[*(Name(key.template()) for key in keys), *sessions],
     )
     return found
-
-
-def _is_session(entry: str) -> bool:
-    if is_uuid(entry):
-        return True
-    log.warning("entry is not a session", entry=entry)
-    return False
 
 
 class SessionSweeps:
