@@ -43,8 +43,15 @@ def _orchestrator(each: str, replies: list[Any]) -> OrchestratorView:
     kind, alive, draining, platform, machine, browsers, *of_slots, backlog, pending, obstacle = replies
     slots, available, reclaimed, holders = of_slots
     free = dict.fromkeys(available, SlotState.AVAILABLE) | dict.fromkeys(reclaimed, SlotState.RECLAIMED)
-    views = [_slot(slot, free, holders) for slot in sorted(slots, key=_number)]
+    views = [
+        # One that is held without a holder is lost, and cannot be taken until its orchestrator has found it.
+        SlotView(slot, free.get(slot, SlotState.HELD), None if slot in free else holders.get(slot))
+        for slot in sorted(slots, key=_number)
+    ]
     states = [view.state for view in views]
+    arch, system, system_version = machine
+    entries = (entry.partition("::") for entry in browsers)
+    offered = [Browser(name, version, platform or "") for name, _, version in entries]
     return OrchestratorView(
         id=each,
         type=kind or "",
@@ -52,8 +59,9 @@ def _orchestrator(each: str, replies: list[Any]) -> OrchestratorView:
         draining=bool(draining),
         obstacle=obstacle or "",
         platform=platform or "",
-        machine=_machine(*machine, platform=platform),
-        browsers=sorted((_browser(entry, platform or "") for entry in browsers), key=_by_name),
+        # WebGrid's own orchestrators tell only the platform.
+        machine=Machine(arch or "", system or platform or "", system_version or ""),
+        browsers=sorted(offered, key=lambda browser: (browser.name.lower(), browser.version)),
         slots=views,
         available=states.count(SlotState.AVAILABLE),
         reclaimed=states.count(SlotState.RECLAIMED),
@@ -61,27 +69,6 @@ def _orchestrator(each: str, replies: list[Any]) -> OrchestratorView:
         backlog=backlog,
         pending=pending,
     )
-
-
-def _machine(arch: str | None, name: str | None, version: str | None, *, platform: str | None) -> Machine:
-    # WebGrid's own orchestrators say no more of it than the platform.
-    return Machine(arch or "", name or platform or "", version or "")
-
-
-def _browser(entry: str, platform: str) -> Browser:
-    name, _, version = entry.partition("::")
-    return Browser(name, version, platform)
-
-
-def _by_name(browser: Browser) -> tuple[str, str]:
-    return browser.name.lower(), browser.version
-
-
-def _slot(slot: str, free: dict[str, SlotState], holders: dict[str, str]) -> SlotView:
-    if slot in free:
-        return SlotView(slot, free[slot], None)
-    # Without a holder it is lost, and cannot be taken until its orchestrator has found it.
-    return SlotView(slot, SlotState.HELD, holders.get(slot))
 
 
 def _number(slot: str) -> tuple[int, str]:
