@@ -145,13 +145,16 @@ class SessionApi:
         return Deleted(session)
 
     async def share_artifact(self, request: Request, wanted: ShareRequest) -> Share:
-        """A URL under which anybody may read an artifact. A playlist comes with all that it names."""
+        """A URL that reads an artifact without a token. A playlist comes with all that it names."""
         session, origin = _session_of(request), origin_of(request)
         name = request.path_params["name"]
         if not is_name(name):
             raise Lost("There is no such artifact")
         storage = await self._find_storage(session, origin)
-        names = await self._parts_of(session, name)
+        names = [name]
+        if name in PLAYLISTS:  # Its player asks for the others, too.
+            parts = recording_parts(await self._view.video_file(session))
+            names += [each for each in parts if each != name]
         owner = Owner(SESSION, session)
         return await self._sharing.share(origin, wanted, storage=storage, owner=owner, names=names)
 
@@ -162,13 +165,6 @@ class SessionApi:
         if storage is None or not is_seen:
             raise Lost(f"Session {session} has no artifacts")
         return storage
-
-    async def _parts_of(self, session: SessionId, name: str) -> Sequence[str]:
-        """The artifact, and the others that a player of it asks for."""
-        if name not in PLAYLISTS:
-            return [name]
-        parts = recording_parts(await self._view.video_file(session))
-        return [name, *(each for each in parts if each != name)]
 
     async def get_log(self, request: Request, query: LogQuery) -> SessionLog:
         session, limited_to = request.path_params["session"], origin_of(request).limited_to

@@ -245,7 +245,10 @@ def _answer(result: ExecutionResult) -> GraphqlAnswer:
     if not result.errors:
         return GraphqlAnswer({"data": result.data})
     failures = [_failure(error) for error in result.errors]
-    faces = [_face(error, failure) for error, failure in zip(result.errors, failures, strict=True)]
+    faces: list[dict[str, Any]] = [dict(error.formatted) for error in result.errors]
+    for face, failure in zip(faces, failures, strict=True):
+        if failure is not None:
+            face |= {"message": failure.message, "extensions": {"code": failure.api_code}}
     body: dict[str, Any] = {"errors": faces}
     # "If an error was raised before execution begins, the data entry must not be present" (GraphQL 7.1).
     if any(error.path for error in result.errors):
@@ -265,13 +268,6 @@ def _failure(error: GraphQLError) -> RemudaError | None:
     except Exception:
         log.exception("query failed", path=error.path)
         return Broken()
-
-
-def _face(error: GraphQLError, failure: RemudaError | None) -> dict[str, Any]:
-    face: dict[str, Any] = dict(error.formatted)
-    if failure is not None:
-        face |= {"message": failure.message, "extensions": {"code": failure.api_code}}
-    return face
 
 
 # How much a query asks for

@@ -387,9 +387,7 @@ def _node(
         version=__version__,
         session_timeout=idle_ms,
         slots=[
-            _taken(slot, orchestrator.id, uri=uri, free=free)
-            if slot.state is SlotState.HELD and not sees_all and slot.session not in sessions
-            else _slot(slot, orchestrator.id, session=sessions.get(slot.session or ""), uri=uri, free=free)
+            _slot(slot, orchestrator.id, sessions, uri=uri, free=free, sees_all=sees_all)
             for slot in orchestrator.slots
         ],
     )
@@ -403,18 +401,23 @@ def availability(orchestrator: OrchestratorView) -> str:
 
 
 def _slot(
-    slot: SlotView, node: str, *, session: SessionView | None, uri: str, free: Capabilities
+    slot: SlotView,
+    node: str,
+    sessions: dict[str, SessionView],
+    *,
+    uri: str,
+    free: Capabilities,
+    sees_all: bool,
 ) -> GridSlot:
     name = SlotName(node, slot.id)
-    if session is None:
-        return GridSlot(name, NEVER, None, free)
-    holder = _holder(session, uri=uri, free=free)
-    return GridSlot(name, holder.start, holder, holder.stereotype)
-
-
-def _taken(slot: SlotView, node: str, *, uri: str, free: Capabilities) -> GridSlot:
-    """A slot that a session of another account holds: tools that count free slots must not count it."""
-    return GridSlot(SlotName(node, slot.id), NEVER, SlotSession({}, RESERVED, NEVER, free, uri), free)
+    session = sessions.get(slot.session or "")
+    if session is not None:
+        holder = _holder(session, uri=uri, free=free)
+        return GridSlot(name, holder.start, holder, holder.stereotype)
+    if slot.state is SlotState.HELD and not sees_all:
+        # A session of another account holds it: tools that count free slots must not count it.
+        return GridSlot(name, NEVER, SlotSession({}, RESERVED, NEVER, free, uri), free)
+    return GridSlot(name, NEVER, None, free)
 
 
 def _holder(session: SessionView, *, uri: str, free: Capabilities) -> SlotSession:
