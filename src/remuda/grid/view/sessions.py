@@ -1,7 +1,7 @@
 """Sessions as a person wants to see them."""
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import msgspec
@@ -157,18 +157,15 @@ class SessionsView:
     async def _asked(self, ids: Collection[str]) -> dict[str, Asked]:
         known = {each: self._known[each] for each in ids if each in self._known}
         wanting = [each for each in ids if each not in known or known[each].actual is None]
-        fresh = await self._read_capabilities(wanting)
-        return {each: fresh.get(each) or known.get(each) or NOTHING_KNOWN for each in ids}
-
-    async def _read_capabilities(self, ids: Collection[str]) -> dict[str, Asked]:
-        keys = {each: grid.SESSION_CAPABILITIES(each) for each in ids}
+        keys = {each: grid.SESSION_CAPABILITIES(each) for each in wanting}
         lengths = [
             (each, self._store.send("HSTRLEN", key, "requested"), self._store.send("HSTRLEN", key, "actual"))
             for each, key in keys.items()
         ]
         small = [each for each, *sizes in lengths if sum([await size for size in sizes]) <= MAX_CAPABILITIES]
         texts = [(each, self._store.hmget(keys[each], "requested", "actual")) for each in small]
-        return {each: _reduce(*(await pair)) for each, pair in texts}
+        fresh = {each: _reduce(*(await pair)) for each, pair in texts}
+        return {each: fresh.get(each) or known.get(each) or NOTHING_KNOWN for each in ids}
 
     async def _complete(
         self, statuses: Mapping[str, Status], asked: Mapping[str, Asked], waiting: Mapping[str, int]
@@ -185,60 +182,36 @@ class SessionsView:
             )
             for each in statuses
         ]
-        return [
-            _session(
-                each,
-                statuses[each],
-                account=await account or "",
-                asked=asked[each],
-                metadata=await metadata,
-                client=await client,
-                position=waiting.get(each),
-                slot=await slot,
-                orchestrator=await orchestrator,
-                # Gone with the files, should they have been evicted.
-                video=asked[each].video if await stored else None,
+        views = []
+        for each, metadata, client, slot, orchestrator, stored, account in replies:
+            status, known = statuses[each], asked[each]
+            name, build = (clip(text or "") for text in await metadata)
+            views.append(
+                SessionView(
+                    id=each,
+                    account=await account or "",
+                    state=state_of(status) or State.TERMINATED,
+                    name=name or known.name,
+                    build=build,
+                    requested=known.requested,
+                    actual=known.actual,
+                    client=Client(*(clip(text or "") for text in await client)),
+                    position=waiting.get(each),
+                    slot=await slot,
+                    orchestrator=next(iter(await orchestrator), None),
+                    queued_at=status.get(State.QUEUED.stamp),
+                    pending_at=status.get(State.PENDING.stamp),
+                    alive_at=status.get(State.ALIVE.stamp),
+                    terminated_at=status.get(State.TERMINATED.stamp),
+                    age=_age(status),
+                    # Gone with the files, should they have been evicted.
+                    video_url=known.video if await stored else None,
+                )
             )
-            for each, metadata, client, slot, orchestrator, stored, account in replies
-        ]
+        return views
 
 
 # What was read, made presentable
-
-
-def _session(
-    session: str,
-    status: Status,
-    *,
-    account: str,
-    asked: Asked,
-    metadata: Sequence[str | None],
-    client: Sequence[str | None],
-    position: int | None,
-    slot: str | None,
-    orchestrator: Sequence[str],
-    video: str | None,
-) -> SessionView:
-    name, build = (clip(each or "") for each in metadata)
-    return SessionView(
-        id=session,
-        account=account,
-        state=state_of(status) or State.TERMINATED,
-        name=name or asked.name,
-        build=build,
-        requested=asked.requested,
-        actual=asked.actual,
-        client=Client(*(clip(each or "") for each in client)),
-        position=position,
-        slot=slot,
-        orchestrator=orchestrator[0] if orchestrator else None,
-        queued_at=status.get(State.QUEUED.stamp),
-        pending_at=status.get(State.PENDING.stamp),
-        alive_at=status.get(State.ALIVE.stamp),
-        terminated_at=status.get(State.TERMINATED.stamp),
-        age=_age(status),
-        video_url=video,
-    )
 
 
 def _requested_at(item: tuple[str, Status]) -> tuple[str, str]:
@@ -259,19 +232,15 @@ def _reduce(requested: str | None, actual: str | None) -> Asked:
     sets = _decode(requested)
     wanted = [each for each in sets if isinstance(each, dict)] if isinstance(sets, list) else []
     got = _decode(actual)
+    told = got.get("remuda:video") if isinstance(got, dict) else None
+    url = told.get("url") if isinstance(told, dict) else None
     name = next((each["se:name"] for each in wanted if isinstance(each.get("se:name"), str)), "")
     return Asked(
         requested=[_browser(each) for each in wanted[:MAX_SETS]],
         actual=_browser(got) if isinstance(got, dict) else None,
         name=clip(name),
-        video=_video(got) if isinstance(got, dict) else None,
+        video=url if isinstance(url, str) else None,
     )
-
-
-def _video(actual: Mapping[str, Any]) -> str | None:
-    told = actual.get("remuda:video")
-    url = told.get("url") if isinstance(told, dict) else None
-    return url if isinstance(url, str) else None
 
 
 def _browser(capabilities: Mapping[str, Any]) -> Browser:
