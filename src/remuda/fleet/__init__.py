@@ -1,1 +1,1 @@
-"""The mechanisms that every room is built from, one file each. Domain-free: handed keys, know no room."""
+"""Mechanisms that several rooms use, one file each. They get keys as arguments and do not know any room."""

@@ -1,7 +1,8 @@
-"""What outlives the process that held a browser. A killed driver orphans its browser and its files; but
-everything that a holder, a node or a worker, starts carries the holder's name in its environment, and the
-name tells the holder's process and when that was started, so any process can find it and clear it away: the
-next holder on this machine before it starts, and the gc. All but the sweep blocks: call it in a thread.
+"""Processes and files that a killed holder of a browser, which is a node or a worker, leaves behind.
+
+Everything that a holder starts has the holder's name in its environment. The name tells the holder's pid and
+when it was started, so that any process can find out whether the holder is dead. The next holder on this
+machine does that before it starts, and the gc does. All but the sweep blocks: call it in a thread.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """Metrics as rooms declare them: what each means, how it is read from Redis, and which samples that gives.
 
 A key that is not there counts as 0. A value that cannot be right is skipped and logged: a scrape that fails
-because of one of them would blind its operator for all the others.
+because of one value would lose all the others, too.
 """
 
 import math

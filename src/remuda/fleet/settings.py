@@ -1,7 +1,7 @@
 """What can be changed while everything runs: a hash in Redis whose fields have types and defaults.
 
 Settings are read at the moment of use, so a change needs no restart. A value that does not fit its type is
-reported and its default taken instead: a slip of the operator must not stop the herd.
+reported and its default taken instead: a wrong entry must not stop the herd.
 """
 
 import sys

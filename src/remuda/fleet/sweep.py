@@ -1,5 +1,5 @@
-"""What sweeps are made of: a walk through more than one wants to hold, work on each of many, patience with
-those that are silent, and the sweep that forgets members of a set that are gone for good."""
+"""Parts of sweeps: a walk through a large set in batches, work on many items at once, patience with silent
+members, and a sweep that purges members of a set that are gone for good."""
 
 import asyncio
 from collections import Counter
@@ -58,7 +58,7 @@ class Scan:
 
 
 async def work_on(items: Iterable[T], act: Callable[[T], Awaitable[bool]]) -> int:
-    """How many of the items the act said yes to. One that it stumbles over is logged and passed by."""
+    """For how many of the items `act` returned True. An item for which it fails is logged and skipped."""
 
     async def attempt(item: T) -> bool:
         try:

@@ -1,4 +1,4 @@
-"""Every code that a session's log may hold: who writes it, how grave it is, and what it means.
+"""Every code that a session's log may hold: which component writes it, its level, and what it means.
 
 An `info` is a step on the way, a `warn` is recovered from, and after a `fail` the session ends.
 """

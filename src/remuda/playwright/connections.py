@@ -1,4 +1,4 @@
-"""The connections of one gateway: what it has open is kept counted, and nothing else is."""
+"""The connections of one gateway: each is counted in Redis as long as it is open."""
 
 import asyncio
 from collections.abc import Collection

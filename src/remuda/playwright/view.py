@@ -1,7 +1,7 @@
-"""Workers, connections and those who wait for one, as a person wants to see them.
+"""Workers, connections and waiting clients, as a person wants to see them.
 
-Times are RFC 3339, and names are camel case in JSON. A worker's endpoint is not shown: who knows it needs no
-gateway to use the browser."""
+Times are RFC 3339, and names are camel case in JSON. A worker's endpoint is not shown: with it, the browser
+could be used without a gateway."""
 
 from collections.abc import Sequence
 

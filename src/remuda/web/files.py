@@ -1,4 +1,4 @@
-"""The files of the dashboard, held in memory: a name that is not among them leads nowhere."""
+"""The files of the dashboard, held in memory. No other file can be reached."""
 
 import hashlib
 import mimetypes

@@ -1,4 +1,4 @@
-"""Traces: how long each step took, across processes, for those who run an OpenTelemetry collector.
+"""Traces: how long each step took, across processes, for an OpenTelemetry collector.
 
 Written by hand and not with opentelemetry-sdk: that takes 14 MB, a thread and 0.4 s of CPU in each process
 that exports, and every session has a node of its own. What follows costs nothing where no collector is

@@ -3,7 +3,7 @@
     with tracer.span("wait in queue", parent=context) as span:
         ...
 
-One record for the whole process, as with logs: those who make spans need not be told who wants them.
+One record for the whole process, as with logs: code that makes spans need not know whether they are exported.
 """
 
 from collections.abc import Callable, Iterator, Mapping

@@ -1,7 +1,7 @@
 """The read model of the grid: sessions, orchestrators and logs as a person or a tool wants to see them.
 
-Everything is read in a few pipelined rounds on the one connection, and every list is bounded. A view is
-no transaction: a session may move on between two rounds, and then shows up as it was in one of them.
+Everything is read in a few pipelined rounds on the one connection, and every list is bounded. A view is not
+a transaction: a session may move on between two rounds, and then shows up as it was in one of them.
 """
 
 from remuda.grid.view.model import (
