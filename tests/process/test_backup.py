@@ -15,6 +15,7 @@ from configs import make_config
 from remuda.base.errors import InvalidArgument, Misconfigured
 from remuda.cli.backup import make_backup, restore_backup
 from remuda.keyspace.fleet import LEASE
+from remuda.storage.index import FILE as INDEX
 from remuda.store import Store
 from remuda.store.embedded import embedded_redis
 
@@ -27,7 +28,7 @@ def data(short_path: Path) -> Path:
     data = short_path / "data"
     (data / "storage/session").mkdir(parents=True)
     (data / "storage/session/video.mp4").write_bytes(b"frames")
-    (data / "storage/.remuda-index.sqlite3").write_bytes(b"index")
+    (data / "storage" / INDEX).write_bytes(b"index")
     (data / "admin.token").write_text("rmd_secret")
     return data
 
@@ -59,7 +60,7 @@ async def test_a_backup_becomes_a_data_directory_with_the_same_state(
     assert await read_key(restored) == "kept"
     assert (restored / "storage/session/video.mp4").read_bytes() == b"frames"
     assert (restored / "admin.token").read_text() == "rmd_secret"
-    assert not (restored / "storage/.remuda-index.sqlite3").exists()
+    assert not (restored / "storage" / INDEX).exists()
     assert file.stat().st_mode & 0o777 == 0o600
 
 

@@ -21,7 +21,6 @@ from urllib.parse import quote
 
 from remuda.base.config import Config, HerdConfig
 from remuda.base.errors import InvalidArgument, Misconfigured, StoreUnavailable, reason_of
-from remuda.storage.index import FILE as INDEX
 from remuda.store import Store
 from remuda.store.embedded import SOCKET
 
@@ -33,6 +32,8 @@ LOG = "appendonlydir"
 BASE = "appendonly.aof.1.base.rdb"
 MANIFEST = "appendonly.aof.manifest"
 DATABASE = ".sqlite3"
+# Of a storage, which makes it anew. Named here because the command line knows no room.
+INDEX = ".remuda-index.sqlite3"
 _LEFT_OUT = {SOCKET, "redis.lock", "redis.log", "lock"}
 
 
