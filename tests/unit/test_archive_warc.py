@@ -15,7 +15,7 @@ from remuda.archive.crawler.cookies import Cookies
 from remuda.archive.crawler.http import MAX_CHUNK_LINES, FetchedResponse, FetchFailed, HttpConnection
 from remuda.archive.crawler.network import Network
 from remuda.archive.warc.cdxj import CdxEntry, cdx_line, sort_lines, surt_of
-from remuda.archive.warc.records import Compression, new_id, warc_date, whole_record
+from remuda.archive.warc.records import Compression, new_id, sha1, warc_date, whole_record
 from remuda.archive.warc.repair import whole_size
 from remuda.archive.warc.writer import DiskFull, WarcWriter
 from sites import Site, check_warcs, crawl, order_for, read_records, serving
@@ -230,12 +230,28 @@ async def test_what_follows_a_response_closes_the_connection(tmp_path: Path) -> 
     assert not connection.is_open
 
 
-@pytest.mark.parametrize(
-    "data", [b"nonsense\r\n\r\n", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"]
-)
-async def test_what_is_not_http_fails(tmp_path: Path, data: bytes) -> None:
+async def test_what_is_not_http_fails(tmp_path: Path) -> None:
     with pytest.raises(FetchFailed):
-        await fed([data], tmp_path)
+        await fed([b"nonsense\r\n\r\n"], tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("body", "payload"),
+    [(b"<p>no chunks\r\n", b"<p>no chunks\r\n"), (b"2\r\nok\r\nzz\r\nmore\r\n", b"ok")],
+)
+async def test_malformed_chunks_are_kept_however_they_come(
+    tmp_path: Path, body: bytes, payload: bytes
+) -> None:
+    head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+    for length in range(1, len(body) + 1):
+        pieces = [body[start : start + length] for start in range(0, len(body), length)]
+        response, connection = await fed([head, *pieces], tmp_path, has_ended=True)
+
+        assert response.body.whole() == body
+        assert response.read_payload() == payload
+        assert response.body.payload_digest == sha1(payload)
+        assert (response.is_malformed, response.truncated) == (True, "unspecified")
+        assert not connection.is_open
 
 
 # Addresses
