@@ -109,7 +109,7 @@ def make_bodies() -> list[bytes]:
 
 def write_ours(bodies: list[bytes], directory: Path) -> None:
     """As the recorder of a crawl does."""
-    from remuda.archive.crawler.http import FetchedBody
+    from remuda.archive.crawler.response import FetchedBody
     from remuda.archive.warc.records import END, Compression, digest_text, new_id, record_head, warc_date
     from remuda.archive.warc.writer import WarcWriter
 

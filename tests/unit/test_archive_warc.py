@@ -12,8 +12,9 @@ import pytest
 import disks
 from remuda.archive.crawler.addresses import is_public
 from remuda.archive.crawler.cookies import Cookies
-from remuda.archive.crawler.http import MAX_CHUNK_LINES, FetchedResponse, FetchFailed, HttpConnection
+from remuda.archive.crawler.http import MAX_CHUNK_LINES, HttpConnection
 from remuda.archive.crawler.network import Network
+from remuda.archive.crawler.response import FetchedResponse, FetchFailed
 from remuda.archive.warc.cdxj import CdxEntry, cdx_line, sort_lines, surt_of
 from remuda.archive.warc.records import Compression, new_id, sha1, warc_date, whole_record
 from remuda.archive.warc.repair import whole_size

@@ -10,18 +10,15 @@ import sqlite3
 import time
 from collections.abc import Coroutine
 from contextlib import ExitStack, suppress
-from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from remuda.archive.crawler.cookies import Cookies
-from remuda.archive.crawler.discovery import REDIRECTS, Discovered, Discovery, document_of, links_in
-from remuda.archive.crawler.fetching import FetchedExchange, Fetcher, make_spool
-from remuda.archive.crawler.frontier import ClaimedUrl, Found, Frontier, UrlState
-from remuda.archive.crawler.http import FetchedResponse, FetchFailed
-from remuda.archive.crawler.links import Links
+from remuda.archive.crawler.discovery import Discovery
+from remuda.archive.crawler.fetching import Fetcher, make_spool
+from remuda.archive.crawler.frontier import ClaimedUrl, Found, Frontier
 from remuda.archive.crawler.model import (
     CrawlCounts,
     CrawlEnd,
@@ -34,12 +31,12 @@ from remuda.archive.crawler.model import (
 )
 from remuda.archive.crawler.network import ConnectionPool, Network
 from remuda.archive.crawler.recorder import CrawlRecorder
-from remuda.archive.crawler.robots import RobotRules
 from remuda.archive.crawler.schedule import Schedule
 from remuda.archive.crawler.scope import ScopeRules
 from remuda.archive.crawler.tally import CrawlTally
+from remuda.archive.crawler.visiting import Visits
 from remuda.archive.ignores import Ignores
-from remuda.archive.urls import Base, host_of, normalise
+from remuda.archive.urls import host_of, normalise
 from remuda.archive.warc.writer import DiskFull
 from remuda.base.clock import monotonic, now
 from remuda.base.errors import InvalidArgument
@@ -49,12 +46,6 @@ log = get_logger(__name__)
 
 TICK = 0.2
 """Seconds between two commits, and between two reports of the counts."""
-LONG_DOCUMENT = 1 << 20
-"""Bytes. Longer ones are looked through in a thread: those made for it take seconds, and beats must go on."""
-MAX_THROTTLED = 10
-"""Tries of a URL that is answered with 429 or 503."""
-_THROTTLED = frozenset((429, 503))
-_TRIED_AGAIN = frozenset((408, 425, 429, 500, 502, 503, 504))
 # Space that is given up when the disk is full, so that the last marks can be written.
 _RESERVE = 4 << 20
 
@@ -83,10 +74,6 @@ class Crawl:
         self._tasks: set[asyncio.Task[None]] = set()
         self._wake: asyncio.TimerHandle | None = None
         self._current: dict[int, str] = {}
-        self._robots: dict[str, asyncio.Future[RobotRules]] = {}
-        self._out_of_turn: set[int] = set()
-        self._reading = asyncio.Lock()
-        self._is_dirty = False
         self._is_torn = False
 
     # From outside
@@ -161,7 +148,9 @@ class Crawl:
         with ExitStack() as opened:
             self._frontier = frontier = Frontier(state / "frontier.sqlite3")
             opened.callback(frontier.close)
-            name = frontier.read_note("name") or self._new_name().encode()
+            moment = time.strftime("%Y%m%d-%H%M%S", time.gmtime(now()))
+            new_name = f"{self._order.slug}-{moment}-{self._order.ident[:5]}"
+            name = frontier.read_note("name") or new_name.encode()
             sizes = msgspec.json.decode(frontier.read_note("files") or b"{}", type=dict[str, int])
             self._recorder = CrawlRecorder(self._order, self._directory, name=name.decode(), sizes=sizes)
             opened.callback(self._recorder.close)
@@ -194,11 +183,17 @@ class Crawl:
         scope = ScopeRules(order, [*self._starts(), *frontier.start_urls()])
         self._discovery = Discovery(order, frontier, scope, on_ignored=tally.ignored, on_loop=tally.loop)
         self._schedule = Schedule(frontier, self._settings)
+        self._visits = Visits(
+            order,
+            frontier,
+            recorder,
+            tally,
+            fetcher=self._fetcher,
+            discovery=self._discovery,
+            schedule=self._schedule,
+            on_found=self._dispatch,
+        )
         self._use(self._settings, has_new_ignores=True)
-
-    def _new_name(self) -> str:
-        moment = time.strftime("%Y%m%d-%H%M%S", time.gmtime(now()))
-        return f"{self._order.slug}-{moment}-{self._order.ident[:5]}"
 
     def _starts(self) -> list[str]:
         """The start URLs that can be fetched."""
@@ -253,13 +248,8 @@ class Crawl:
             self._start(self._download(claim), name="downloader")
         if self._schedule.in_flight or self._settings.is_paused:
             return
-        times = [at for at in (self._schedule.next_time(), self._due_in()) if at is not None]
-        if not times:
+        if self._schedule.next_time() is None and self._frontier.next_due() is None:
             self._finish(EndReason.FINISHED)
-
-    def _due_in(self) -> float | None:
-        due = self._frontier.next_due()
-        return None if due is None else monotonic() + due - now()
 
     def _next(self) -> ClaimedUrl | None:
         """The next URL to fetch now, if there is one and a downloader for it."""
@@ -285,7 +275,7 @@ class Crawl:
             has_fetched = False
             self._current[claim.id] = claim.url
             try:
-                has_fetched = await self._visit(claim)
+                has_fetched = await self._visits.visit(claim)
             except sqlite3.Error as error:
                 if not _is_full(error):
                     raise
@@ -297,7 +287,7 @@ class Crawl:
                     self._finish(EndReason.DISK_FULL)
                     return
                 log.exception("page failed", url=claim.url, ident=self._order.ident)
-                self._give_up(claim, f"{type(error).__name__}: {error}")
+                self._visits.give_up(claim, f"{type(error).__name__}: {error}")
             finally:
                 del self._current[claim.id]
                 self._schedule.release(claim, monotonic(), has_fetched=has_fetched)
@@ -309,154 +299,6 @@ class Crawl:
         if self._end is not None and not self._end.done():
             self._end.set_result(reason)
 
-    # One URL
-
-    async def _visit(self, claim: ClaimedUrl) -> bool:
-        """Fetches a URL and records what came of it; whether a request was sent."""
-        url = claim.url
-        if claim.id in self._out_of_turn:
-            return False
-        if (pattern := self._discovery.ignores.find(url)) is not None:
-            self._tally.ignored(url, pattern, source="handle_pre_response")
-            self._close_url(claim, UrlState.SKIPPED)
-            return False
-        if not self._discovery.still_wants(claim):
-            self._close_url(claim, UrlState.SKIPPED)
-            return False
-        if self._order.obey_robots and not await self._is_allowed(claim):
-            self._tally.say(f"robots.txt forbids {url}")
-            self._close_url(claim, UrlState.SKIPPED)
-            return False
-        try:
-            exchange = await self._fetcher.fetch(url, claim.referrer)
-        except FetchFailed as error:
-            self._give_up(claim, error.reason, is_final=error.is_final)
-            return True
-        try:
-            await self._take_in(claim, exchange)
-        finally:
-            exchange.response.body.close()
-        return True
-
-    async def _take_in(self, claim: ClaimedUrl, exchange: FetchedExchange) -> None:
-        response = exchange.response
-        self._tally.add("bytes", exchange.received)
-        if (fault := _fault_of(response)) and claim.tries + 1 < self._order.tries:
-            self._give_up(claim, fault, status=response.status)
-            return
-        self._tally.download(claim.url, response.status, "OK")
-        if response.status in _TRIED_AGAIN and self._try_again(claim, exchange):
-            return
-        if claim.tries + 1 < self._order.tries and _wants_cookie(claim.url, response):
-            self._put_off(claim, claim.tries + 1, 0.0)
-            return
-        if response.status not in _THROTTLED:
-            self._schedule.praise(claim)
-        document = document_of(claim.url, response)
-        links = await self._read_links(claim.url, response, document) if document else None
-        found = self._discovery.look_through(claim, response, document, links)
-        original = self._find_original(exchange)
-
-        def mark(file: int, position: int) -> None:
-            # From here to the end nothing awaits: the record, its mark and its links are one step.
-            state = UrlState.FAILED if response.status in _TRIED_AGAIN else UrlState.DONE
-            self._frontier.finish(
-                claim, state, status=response.status, fetched=exchange.started, file=file, position=position
-            )
-            if original is None and response.body.size and not response.truncated:
-                self._frontier.add_payload(response.body.payload_digest, claim)
-            self._close_url(claim, None)
-            self._tally.add("downloaded", 200 <= response.status < 400)
-            self._follow(claim, exchange, found)
-
-        await self._recorder.record(exchange, original=original, outlinks=found.outlinks, mark=mark)
-
-    async def _read_links(self, url: str, response: FetchedResponse, document: bytes) -> Links:
-        if len(document) <= LONG_DOCUMENT:
-            return links_in(document, url, response)
-        # One at a time: each takes many times its length of memory.
-        async with self._reading:
-            return await asyncio.to_thread(links_in, document, url, response)
-
-    def _follow(self, claim: ClaimedUrl, exchange: FetchedExchange, found: Discovered) -> None:
-        if found.title is not None and exchange.response.status == 200:
-            self._recorder.add_page(claim.url, found.title, exchange.started)
-        if found.twin is not None:
-            self._tally.say(f"DUPE {claim.url} is the same page as {found.twin}; its links are not followed.")
-        if found.urls:
-            self._schedule.list_hosts(self._frontier.add(found.urls))
-            if self._schedule.in_flight < self._settings.concurrency:
-                self._dispatch()
-
-    def _find_original(self, exchange: FetchedExchange) -> tuple[str, float] | None:
-        """Where the same payload is already, if that is looked for."""
-        response = exchange.response
-        if not self._order.dedupe or not response.body.size or response.truncated:
-            return None
-        digest = response.body.payload_digest
-        return self._frontier.same_payload(digest) or self._recorder.same_payload_elsewhere(digest)
-
-    def _try_again(self, claim: ClaimedUrl, exchange: FetchedExchange) -> bool:
-        """Puts a URL off whose server has a bad moment; whether there is another try."""
-        is_throttled = exchange.response.status in _THROTTLED
-        wait = 0.0
-        if is_throttled:
-            retry_after = _retry_after(exchange.response.fields.get("retry-after", ""))
-            wait = self._schedule.back_off(claim, monotonic(), retry_after)
-        tries = claim.tries + 1
-        if tries >= (max(MAX_THROTTLED, self._order.tries) if is_throttled else self._order.tries):
-            return False
-        self._put_off(claim, tries, wait if is_throttled else self._order.retry_wait * 2**claim.tries)
-        return True
-
-    def _put_off(self, claim: ClaimedUrl, tries: int, wait: float) -> None:
-        self._frontier.retry(claim, tries=tries, due=now() + wait)
-        self._is_dirty = True
-
-    def _give_up(self, claim: ClaimedUrl, reason: str, *, status: int = 0, is_final: bool = False) -> None:
-        """A URL got no whole response: it is put off, or counted as failed."""
-        self._tally.download(claim.url, status, reason)
-        tries = claim.tries + 1
-        if is_final or tries >= self._order.tries:
-            self._close_url(claim, UrlState.FAILED)
-        else:
-            self._put_off(claim, tries, self._order.retry_wait * 2**claim.tries)
-
-    def _close_url(self, claim: ClaimedUrl, state: UrlState | None) -> None:
-        if state is not None:
-            self._frontier.finish(claim, state)
-        self._tally.add("finished")
-        self._is_dirty = True
-
-    async def _is_allowed(self, claim: ClaimedUrl) -> bool:
-        root = claim.url[: claim.url.index("/", 8)]
-        if claim.url == root + "/robots.txt":
-            return True
-        asked = self._robots.get(root)
-        if asked is None:
-            asked = self._robots[root] = asyncio.ensure_future(self._fetch_robots(root, claim))
-        rules = await asyncio.shield(asked)
-        return rules.allow(claim.url, self._settings.user_agent)
-
-    async def _fetch_robots(self, root: str, reason: ClaimedUrl) -> RobotRules:
-        """The rules of a server, which are archived like its pages, unless they have been before."""
-        url = root + "/robots.txt"
-        number = reason.root or reason.id
-        self._frontier.add([Found(url, host_of(url), reason.id, number, reason.depth, 1, 0)])
-        claim = self._frontier.claim_of(url)
-        try:
-            exchange = await self._fetcher.fetch(url, None)
-        except FetchFailed:
-            return RobotRules(None)
-        try:
-            rules = RobotRules(exchange.response)
-            if claim is not None:
-                self._out_of_turn.add(claim.id)
-                await self._take_in(claim._replace(tries=MAX_THROTTLED), exchange)
-        finally:
-            exchange.response.body.close()
-        return rules
-
     # Marks
 
     async def _tick(self) -> None:
@@ -465,7 +307,7 @@ class Crawl:
         while True:
             await asyncio.sleep(TICK)
             try:
-                if self._is_dirty:
+                if self._visits.is_dirty:
                     self._commit()
             except (DiskFull, sqlite3.Error) as error:
                 if not _is_full(error):
@@ -481,7 +323,7 @@ class Crawl:
             self._dispatch()
 
     def _commit(self) -> None:
-        self._is_dirty = False
+        self._visits.is_dirty = False
         self._tally.set("queued", self._frontier.count_urls())
         sizes = self._recorder.sizes()
         self._tally.set("warc_bytes", self._recorder.warc_bytes)
@@ -494,7 +336,7 @@ class Crawl:
     async def _stop_tasks(self) -> None:
         if self._wake is not None:
             self._wake.cancel()
-        tasks: list[asyncio.Future[Any]] = [*self._tasks, *self._robots.values()]
+        tasks: list[asyncio.Future[Any]] = [*self._tasks, *self._visits.robots.values()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -555,32 +397,3 @@ def _is_full(error: BaseException) -> bool:
     if isinstance(error, sqlite3.Error):
         return getattr(error, "sqlite_errorname", "") in ("SQLITE_FULL", "SQLITE_IOERR_WRITE")
     return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
-
-
-def _fault_of(response: FetchedResponse) -> str:
-    """What is wrong with a response that may be whole at the next try; empty if nothing is."""
-    if response.is_malformed:
-        return "The chunks of the response are malformed"
-    return "The server closed the connection early" if response.truncated == "disconnect" else ""
-
-
-def _wants_cookie(url: str, response: FetchedResponse) -> bool:
-    """Whether a page redirects to itself with a cookie: now that the cookie is there, it may answer."""
-    target = response.fields.get("location")
-    return bool(
-        target
-        and response.status in REDIRECTS
-        and "set-cookie" in response.fields
-        and Base(url).resolve(target) == url
-    )
-
-
-def _retry_after(value: str) -> float | None:
-    """The seconds that a Retry-After field asks for (RFC 9110 10.2.3)."""
-    value = value.strip()
-    if value.isascii() and value.isdigit() and len(value) < 10:
-        return float(value)
-    try:
-        return max(0.0, parsedate_to_datetime(value).timestamp() - now())
-    except (ValueError, TypeError, OverflowError):
-        return None

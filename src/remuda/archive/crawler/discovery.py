@@ -7,9 +7,9 @@ from functools import lru_cache
 from remuda.archive.crawler.decoding import decode_content
 from remuda.archive.crawler.duplicates import fingerprint, is_loop
 from remuda.archive.crawler.frontier import ClaimedUrl, Found, Frontier
-from remuda.archive.crawler.http import MAX_PARSED, FetchedResponse
 from remuda.archive.crawler.links import Links, extract, links_of_headers
 from remuda.archive.crawler.model import CrawlOrder, CrawlSettings
+from remuda.archive.crawler.response import MAX_PARSED, FetchedResponse
 from remuda.archive.crawler.scope import LinkKind, Root, ScopeRules, are_kin
 from remuda.archive.ignores import Ignores
 from remuda.archive.urls import Base, host_of, without_session

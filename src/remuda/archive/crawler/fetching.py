@@ -6,8 +6,8 @@ from pathlib import Path
 from urllib.parse import unquote_to_bytes
 
 from remuda.archive.crawler.cookies import Cookies
-from remuda.archive.crawler.http import FetchedResponse, FetchFailed
 from remuda.archive.crawler.network import ConnectionPool, Network, WebOrigin
+from remuda.archive.crawler.response import FetchedResponse, FetchFailed
 from remuda.archive.urls import host_of, netloc_of
 from remuda.base.clock import now
 

@@ -12,7 +12,7 @@ from itertools import islice
 import msgspec
 
 from remuda.archive.crawler.decoding import charset_of, decode_content
-from remuda.archive.crawler.http import MAX_PARSED
+from remuda.archive.crawler.response import MAX_PARSED
 from remuda.archive.urls import MAX_LENGTH
 
 

@@ -12,7 +12,8 @@ from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from remuda.archive.crawler.addresses import is_public
-from remuda.archive.crawler.http import FetchFailed, HttpConnection
+from remuda.archive.crawler.http import HttpConnection
+from remuda.archive.crawler.response import FetchFailed
 from remuda.base.clock import monotonic
 
 DNS_TTL = 300.0

@@ -18,20 +18,21 @@ from uuid import NAMESPACE_URL, uuid5
 import msgspec
 
 from remuda.archive.crawler.fetching import FetchedExchange
-from remuda.archive.crawler.http import FetchedResponse
 from remuda.archive.crawler.model import CrawlOrder, FinishedFile
 from remuda.archive.crawler.network import ServerCertificate
+from remuda.archive.crawler.response import FetchedResponse
 from remuda.archive.warc.cdxj import CdxEntry, cdx_line, sort_lines
 from remuda.archive.warc.records import (
     END,
     FIELDS,
-    HTTP_REQUEST,
     HTTP_RESPONSE,
-    SAME_PAYLOAD,
     digest_text,
     fields_block,
     new_id,
+    outlinks_record,
     record_head,
+    request_record,
+    revisit_record,
     warc_date,
     whole_record,
 )
@@ -244,14 +245,14 @@ class CrawlRecorder:
             if exchange.address:
                 common.append(("WARC-IP-Address", exchange.address))
             common.append(("WARC-Warcinfo-ID", self._warcinfo_id))
-            others = [_request(common, request_id, response_id, exchange.request)]
+            others = [request_record(common, request_id, response_id, exchange.request)]
             if outlinks is not None:
-                others.append(_outlinks(common, response_id, outlinks))
+                others.append(outlinks_record(common, response_id, outlinks))
             fields = [("WARC-Record-ID", response_id), *common, ("WARC-Concurrent-To", request_id)]
             digest = digest_text(response.body.payload_digest)
             try:
                 if original is not None:
-                    first = _revisit(fields, response.head, digest, original)
+                    first = revisit_record(fields, response.head, digest, original)
                     place = writer.append_all([first, *others])[0]
                 elif response.body.is_in_memory:
                     head = _response_head(fields, exchange, digest)
@@ -349,7 +350,12 @@ class CrawlRecorder:
         found.append(("cdxj", sorted_index))
         if self._order.wacz and (package := self._write_wacz(name, warcs, sorted_index)) is not None:
             found.append(("wacz", package))
-        return [_finished(kind, path) for kind, path in found]
+        finished = []
+        for kind, path in found:
+            with path.open("rb") as file:
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
+            finished.append(FinishedFile(path, kind, path.stat().st_size, digest))
+        return finished
 
     def _write_wacz(self, name: str, warcs: list[Path], index: Path) -> Path | None:
         """The package of all files; None if there is no space for it: the files themselves are there."""
@@ -412,16 +418,6 @@ def _warcinfo_id(file_name: str) -> str:
     return f"<urn:uuid:{uuid5(NAMESPACE_URL, file_name)}>"
 
 
-def _request(common: list[tuple[str, str]], request_id: str, response_id: str, block: bytes) -> bytes:
-    fields = [
-        ("WARC-Record-ID", request_id),
-        *common,
-        ("WARC-Concurrent-To", response_id),
-        ("Content-Type", HTTP_REQUEST),
-    ]
-    return whole_record("request", fields, block)
-
-
 def _response_head(fields: list[tuple[str, str]], exchange: FetchedExchange, digest: str) -> bytes:
     response = exchange.response
     fields = [
@@ -435,31 +431,6 @@ def _response_head(fields: list[tuple[str, str]], exchange: FetchedExchange, dig
     if response.truncated:
         fields.append(("WARC-Truncated", response.truncated))
     return record_head("response", fields, len(response.head) + response.body.size)
-
-
-def _revisit(fields: list[tuple[str, str]], head: bytes, digest: str, original: tuple[str, float]) -> bytes:
-    """WARC 1.1, 6.7.2: the payload is the same as that of another record."""
-    url, fetched = original
-    fields = [
-        *fields,
-        ("Content-Type", HTTP_RESPONSE),
-        ("WARC-Profile", SAME_PAYLOAD),
-        ("WARC-Refers-To-Target-URI", url),
-        ("WARC-Refers-To-Date", warc_date(fetched)),
-        ("WARC-Payload-Digest", digest),
-    ]
-    return whole_record("revisit", fields, head)
-
-
-def _outlinks(common: list[tuple[str, str]], response_id: str, outlinks: list[str]) -> bytes:
-    block = fields_block([("outlink", url) for url in outlinks])
-    fields = [
-        ("WARC-Record-ID", new_id()),
-        *common,
-        ("WARC-Refers-To", response_id),
-        ("Content-Type", FIELDS),
-    ]
-    return whole_record("metadata", fields, block)
 
 
 def _is_beyond(line: bytes, file_name: str, size: int) -> bool:
@@ -480,9 +451,3 @@ def _open_known(path: Path) -> sqlite3.Connection:
         "(digest BLOB PRIMARY KEY, url TEXT NOT NULL, fetched REAL NOT NULL) WITHOUT ROWID"
     )
     return known
-
-
-def _finished(kind: str, path: Path) -> FinishedFile:
-    with path.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256")
-    return FinishedFile(path, kind, path.stat().st_size, digest.hexdigest())

@@ -15,7 +15,6 @@ from typing import TypeVar
 import msgspec
 
 from remuda.archive.crawler.crawl import Crawl
-from remuda.archive.crawler.http import FetchFailed
 from remuda.archive.crawler.model import (
     MAX_BODY,
     SPLIT_SIZE,
@@ -26,6 +25,7 @@ from remuda.archive.crawler.model import (
     parse_depth,
 )
 from remuda.archive.crawler.network import Network
+from remuda.archive.crawler.response import FetchFailed
 from remuda.archive.jobs import HOST_GRACE, LEASE_SECONDS, Jobs
 from remuda.archive.logs import Logs
 from remuda.archive.model import JobState, PipelineKey

@@ -11,8 +11,8 @@ from remuda.archive.crawler.cookies import Cookies
 from remuda.archive.crawler.decoding import decode_content
 from remuda.archive.crawler.discovery import REDIRECTS
 from remuda.archive.crawler.fetching import Fetcher, make_spool
-from remuda.archive.crawler.http import FetchedResponse, FetchFailed
 from remuda.archive.crawler.network import ConnectionPool, Network
+from remuda.archive.crawler.response import FetchedResponse, FetchFailed
 from remuda.archive.urls import Base, normalise
 from remuda.base.errors import InvalidArgument
 

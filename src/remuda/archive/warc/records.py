@@ -85,3 +85,42 @@ def whole_record(kind: str, fields: list[tuple[str, str]], block: bytes) -> byte
     """A record with its block and block digest, not compressed."""
     fields = [*fields, ("WARC-Block-Digest", digest_text(sha1(block)))]
     return b"".join((record_head(kind, fields, len(block)), block, END))
+
+
+def request_record(common: list[tuple[str, str]], request_id: str, response_id: str, block: bytes) -> bytes:
+    """The request that a response answers."""
+    fields = [
+        ("WARC-Record-ID", request_id),
+        *common,
+        ("WARC-Concurrent-To", response_id),
+        ("Content-Type", HTTP_REQUEST),
+    ]
+    return whole_record("request", fields, block)
+
+
+def revisit_record(
+    fields: list[tuple[str, str]], head: bytes, digest: str, original: tuple[str, float]
+) -> bytes:
+    """WARC 1.1, 6.7.2: the payload is the same as that of another record."""
+    url, fetched = original
+    fields = [
+        *fields,
+        ("Content-Type", HTTP_RESPONSE),
+        ("WARC-Profile", SAME_PAYLOAD),
+        ("WARC-Refers-To-Target-URI", url),
+        ("WARC-Refers-To-Date", warc_date(fetched)),
+        ("WARC-Payload-Digest", digest),
+    ]
+    return whole_record("revisit", fields, head)
+
+
+def outlinks_record(common: list[tuple[str, str]], response_id: str, outlinks: list[str]) -> bytes:
+    """The links of a response, as metadata."""
+    block = fields_block([("outlink", url) for url in outlinks])
+    fields = [
+        ("WARC-Record-ID", new_id()),
+        *common,
+        ("WARC-Refers-To", response_id),
+        ("Content-Type", FIELDS),
+    ]
+    return whole_record("metadata", fields, block)

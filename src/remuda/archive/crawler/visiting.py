@@ -1,0 +1,259 @@
+"""What becomes of one URL: it is fetched, recorded and looked through for others; or put off, or given up."""
+
+import asyncio
+from collections.abc import Callable
+from email.utils import parsedate_to_datetime
+from typing import TYPE_CHECKING
+
+from remuda.archive.crawler.decoding import decode_content
+from remuda.archive.crawler.discovery import REDIRECTS, Discovery, document_of, links_in
+from remuda.archive.crawler.fetching import FetchedExchange, Fetcher
+from remuda.archive.crawler.frontier import ClaimedUrl, Found, Frontier, UrlState
+from remuda.archive.crawler.links import Links
+from remuda.archive.crawler.model import CrawlOrder
+from remuda.archive.crawler.recorder import CrawlRecorder
+from remuda.archive.crawler.response import FetchedResponse, FetchFailed
+from remuda.archive.crawler.schedule import Schedule
+from remuda.archive.crawler.tally import CrawlTally
+from remuda.archive.urls import Base, host_of
+from remuda.base.clock import monotonic, now
+
+if TYPE_CHECKING:
+    from protego import Protego
+
+LONG_DOCUMENT = 1 << 20
+"""Bytes. Longer ones are looked through in a thread: those made for it take seconds, and beats must go on."""
+MAX_THROTTLED = 10
+"""Tries of a URL that is answered with 429 or 503."""
+MAX_ROBOTS = 500 << 10
+"""Bytes of a robots.txt that are read (RFC 9309 2.5)."""
+_THROTTLED = frozenset((429, 503))
+_TRIED_AGAIN = frozenset((408, 425, 429, 500, 502, 503, 504))
+
+
+class RobotRules:
+    """What a server allows, by its robots.txt (RFC 9309)."""
+
+    def __init__(self, response: FetchedResponse | None) -> None:
+        """`response` is that of its robots.txt; None if there was none, and then everything is allowed: the
+        pages will fail in the same way."""
+        self._rules: Protego | None = None
+        # RFC 9309 2.3.1.4: a server that fails may have rules that cannot be seen.
+        self._is_closed = response is not None and response.status >= 500
+        if response is not None and response.status == 200:
+            import protego
+
+            text = decode_content(
+                response.read_payload(), response.fields.get("content-encoding", ""), limit=MAX_ROBOTS
+            )
+            self._rules = protego.Protego.parse(text.decode("utf-8", "replace"))
+
+    def allow(self, url: str, user_agent: str) -> bool:
+        if self._rules is not None:
+            return bool(self._rules.can_fetch(url, user_agent))
+        return not self._is_closed
+
+
+class Visits:
+    """Visits URLs for a crawl. What it notes in the frontier counts once the crawl has committed it."""
+
+    def __init__(
+        self,
+        order: CrawlOrder,
+        frontier: Frontier,
+        recorder: CrawlRecorder,
+        tally: CrawlTally,
+        *,
+        fetcher: Fetcher,
+        discovery: Discovery,
+        schedule: Schedule,
+        on_found: Callable[[], None],
+    ) -> None:
+        """`on_found` is called when there are new URLs to fetch."""
+        self._order = order
+        self._frontier = frontier
+        self._recorder = recorder
+        self._tally = tally
+        self._fetcher = fetcher
+        self._discovery = discovery
+        self._schedule = schedule
+        self._on_found = on_found
+        self._out_of_turn: set[int] = set()
+        self._reading = asyncio.Lock()
+        self.robots: dict[str, asyncio.Future[RobotRules]] = {}
+        """The rules of each server, or the tasks that fetch them."""
+        self.is_dirty = False
+        """Whether there is something to commit."""
+
+    async def visit(self, claim: ClaimedUrl) -> bool:
+        """Fetches a URL and records what came of it; whether a request was sent."""
+        url = claim.url
+        if claim.id in self._out_of_turn:
+            return False
+        if (pattern := self._discovery.ignores.find(url)) is not None:
+            self._tally.ignored(url, pattern, source="handle_pre_response")
+            self._close_url(claim, UrlState.SKIPPED)
+            return False
+        if not self._discovery.still_wants(claim):
+            self._close_url(claim, UrlState.SKIPPED)
+            return False
+        if self._order.obey_robots and not await self._is_allowed(claim):
+            self._tally.say(f"robots.txt forbids {url}")
+            self._close_url(claim, UrlState.SKIPPED)
+            return False
+        try:
+            exchange = await self._fetcher.fetch(url, claim.referrer)
+        except FetchFailed as error:
+            self.give_up(claim, error.reason, is_final=error.is_final)
+            return True
+        try:
+            await self._take_in(claim, exchange)
+        finally:
+            exchange.response.body.close()
+        return True
+
+    async def _take_in(self, claim: ClaimedUrl, exchange: FetchedExchange) -> None:
+        response = exchange.response
+        self._tally.add("bytes", exchange.received)
+        if (fault := _fault_of(response)) and claim.tries + 1 < self._order.tries:
+            self.give_up(claim, fault, status=response.status)
+            return
+        self._tally.download(claim.url, response.status, "OK")
+        if response.status in _TRIED_AGAIN and self._try_again(claim, exchange):
+            return
+        if claim.tries + 1 < self._order.tries and _wants_cookie(claim.url, response):
+            self._put_off(claim, claim.tries + 1, 0.0)
+            return
+        if response.status not in _THROTTLED:
+            self._schedule.praise(claim)
+        document = document_of(claim.url, response)
+        links = await self._read_links(claim.url, response, document) if document else None
+        found = self._discovery.look_through(claim, response, document, links)
+        original = self._find_original(exchange)
+
+        def mark(file: int, position: int) -> None:
+            # From here to the end nothing awaits: the record, its mark and its links are one step.
+            state = UrlState.FAILED if response.status in _TRIED_AGAIN else UrlState.DONE
+            self._frontier.finish(
+                claim, state, status=response.status, fetched=exchange.started, file=file, position=position
+            )
+            if original is None and response.body.size and not response.truncated:
+                self._frontier.add_payload(response.body.payload_digest, claim)
+            self._close_url(claim, None)
+            self._tally.add("downloaded", 200 <= response.status < 400)
+            if found.title is not None and response.status == 200:
+                self._recorder.add_page(claim.url, found.title, exchange.started)
+            if found.twin is not None:
+                self._tally.say(
+                    f"DUPE {claim.url} is the same page as {found.twin}; its links are not followed."
+                )
+            if found.urls:
+                self._schedule.list_hosts(self._frontier.add(found.urls))
+                self._on_found()
+
+        await self._recorder.record(exchange, original=original, outlinks=found.outlinks, mark=mark)
+
+    async def _read_links(self, url: str, response: FetchedResponse, document: bytes) -> Links:
+        if len(document) <= LONG_DOCUMENT:
+            return links_in(document, url, response)
+        # One at a time: each takes many times its length of memory.
+        async with self._reading:
+            return await asyncio.to_thread(links_in, document, url, response)
+
+    def _find_original(self, exchange: FetchedExchange) -> tuple[str, float] | None:
+        """Where the same payload is already, if that is looked for."""
+        response = exchange.response
+        if not self._order.dedupe or not response.body.size or response.truncated:
+            return None
+        digest = response.body.payload_digest
+        return self._frontier.same_payload(digest) or self._recorder.same_payload_elsewhere(digest)
+
+    def _try_again(self, claim: ClaimedUrl, exchange: FetchedExchange) -> bool:
+        """Puts a URL off whose server has a bad moment; whether there is another try."""
+        is_throttled = exchange.response.status in _THROTTLED
+        wait = 0.0
+        if is_throttled:
+            retry_after = _retry_after(exchange.response.fields.get("retry-after", ""))
+            wait = self._schedule.back_off(claim, monotonic(), retry_after)
+        tries = claim.tries + 1
+        if tries >= (max(MAX_THROTTLED, self._order.tries) if is_throttled else self._order.tries):
+            return False
+        self._put_off(claim, tries, wait if is_throttled else self._order.retry_wait * 2**claim.tries)
+        return True
+
+    def _put_off(self, claim: ClaimedUrl, tries: int, wait: float) -> None:
+        self._frontier.retry(claim, tries=tries, due=now() + wait)
+        self.is_dirty = True
+
+    def give_up(self, claim: ClaimedUrl, reason: str, *, status: int = 0, is_final: bool = False) -> None:
+        """A URL got no whole response: it is put off, or counted as failed."""
+        self._tally.download(claim.url, status, reason)
+        tries = claim.tries + 1
+        if is_final or tries >= self._order.tries:
+            self._close_url(claim, UrlState.FAILED)
+        else:
+            self._put_off(claim, tries, self._order.retry_wait * 2**claim.tries)
+
+    def _close_url(self, claim: ClaimedUrl, state: UrlState | None) -> None:
+        if state is not None:
+            self._frontier.finish(claim, state)
+        self._tally.add("finished")
+        self.is_dirty = True
+
+    async def _is_allowed(self, claim: ClaimedUrl) -> bool:
+        root = claim.url[: claim.url.index("/", 8)]
+        if claim.url == root + "/robots.txt":
+            return True
+        asked = self.robots.get(root)
+        if asked is None:
+            asked = self.robots[root] = asyncio.ensure_future(self._fetch_robots(root, claim))
+        rules = await asyncio.shield(asked)
+        return rules.allow(claim.url, self._discovery.settings.user_agent)
+
+    async def _fetch_robots(self, root: str, reason: ClaimedUrl) -> RobotRules:
+        """The rules of a server, which are archived like its pages, unless they have been before."""
+        url = root + "/robots.txt"
+        number = reason.root or reason.id
+        self._frontier.add([Found(url, host_of(url), reason.id, number, reason.depth, 1, 0)])
+        claim = self._frontier.claim_of(url)
+        try:
+            exchange = await self._fetcher.fetch(url, None)
+        except FetchFailed:
+            return RobotRules(None)
+        try:
+            rules = RobotRules(exchange.response)
+            if claim is not None:
+                self._out_of_turn.add(claim.id)
+                await self._take_in(claim._replace(tries=MAX_THROTTLED), exchange)
+        finally:
+            exchange.response.body.close()
+        return rules
+
+
+def _fault_of(response: FetchedResponse) -> str:
+    """What is wrong with a response that may be whole at the next try; empty if nothing is."""
+    if response.is_malformed:
+        return "The chunks of the response are malformed"
+    return "The server closed the connection early" if response.truncated == "disconnect" else ""
+
+
+def _wants_cookie(url: str, response: FetchedResponse) -> bool:
+    """Whether a page redirects to itself with a cookie: now that the cookie is there, it may answer."""
+    target = response.fields.get("location")
+    return bool(
+        target
+        and response.status in REDIRECTS
+        and "set-cookie" in response.fields
+        and Base(url).resolve(target) == url
+    )
+
+
+def _retry_after(value: str) -> float | None:
+    """The seconds that a Retry-After field asks for (RFC 9110 10.2.3)."""
+    value = value.strip()
+    if value.isascii() and value.isdigit() and len(value) < 10:
+        return float(value)
+    try:
+        return max(0.0, parsedate_to_datetime(value).timestamp() - now())
+    except (ValueError, TypeError, OverflowError):
+        return None
