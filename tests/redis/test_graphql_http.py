@@ -44,7 +44,15 @@ async def test_what_is_no_request_is_refused_in_graphqls_form(store: Store, body
     assert "not a valid GraphqlRequest" in answer["errors"][0]["message"]
 
 
-@pytest.mark.parametrize("params", [{}, {"query": "{grid{uri}}", "variables": "x"}])
+@pytest.mark.parametrize(
+    "params",
+    [
+        {},
+        {"query": "{grid{uri}}", "variables": "x"},
+        {"query": "{grid{uri}}", "variables": '{"a":' + "[" * 5000},
+    ],
+    ids=["none", "no JSON", "nested"],
+)
 async def test_a_url_without_a_query_is_refused(store: Store, params: dict[str, str]) -> None:
     async with visiting(store) as client, client.get("/graphql", params=params) as response:
         assert response.status == 400

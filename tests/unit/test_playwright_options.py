@@ -95,6 +95,7 @@ def test_what_says_nothing_here_needs_none(options: dict[str, Any]) -> None:
         ({"cdpPort": 9222}, "cdpPort"),
         ("[]", "JSON object"),
         ("{", "not valid JSON"),
+        pytest.param("[" * 5000, "not valid JSON", id="nested"),
     ],
 )
 def test_what_cannot_be_honoured_is_refused_by_name(options: Any, named: str) -> None:

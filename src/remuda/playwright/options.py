@@ -47,7 +47,7 @@ class LaunchSieve:
         """The options in this JSON that have something to say; InvalidArgument names what is refused."""
         try:
             given = msgspec.json.decode(text)
-        except (msgspec.DecodeError, UnicodeError) as error:
+        except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
             raise InvalidArgument(f"The launch options are not valid JSON: {error}") from None
         if not isinstance(given, dict):
             raise InvalidArgument("The launch options must be a JSON object")

@@ -53,7 +53,7 @@ class Graphql:
         """`GET /graphql?query=`."""
         try:
             variables = msgspec.json.decode(query.variables or "{}", type=dict[str, Any])
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, RecursionError) as error:
             raise InvalidArgument(f"The variables are not a JSON object: {error}") from error
         return await self.post(request, GraphqlRequest(query.query, variables, query.operation_name))
 
