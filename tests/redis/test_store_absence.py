@@ -10,7 +10,7 @@ from remuda.base.errors import StoreUnavailable
 from remuda.keyspace.fleet import BELL, LEASE
 from remuda.store import Store
 from remuda.store import store as store_module
-from servers import Server
+from servers import PATIENCE, Server
 from servers import server as own_server
 from waiting import eventually
 
@@ -73,6 +73,63 @@ async def test_commands_under_way_fail_at_once_when_the_connection_breaks(server
 
         assert all(isinstance(result, StoreUnavailable) for result in results)
         assert "may or may not have been executed" in str(results[0])
+
+
+async def test_reads_under_way_are_asked_again_when_the_connection_breaks(server: Server) -> None:
+    async with Store(server.url, timeout=60) as store:
+        server.pause()
+        reads = [store.get(STRING) for _ in range(10)]
+        write = store.incr(STRING)
+        await asyncio.sleep(0)
+        server.kill()
+        with pytest.raises(StoreUnavailable, match="may or may not"):
+            await write
+
+        server.start()
+
+        assert await asyncio.gather(*reads) == [None] * 10
+
+
+async def test_reads_under_way_wait_no_longer_than_others(server: Server) -> None:
+    async with Store(server.url, timeout=PATIENCE) as store:
+        server.pause()
+        read = store.get(STRING)
+        await asyncio.sleep(0)
+        server.kill()
+
+        async with asyncio.timeout(5 * PATIENCE):
+            with pytest.raises(StoreUnavailable):
+                await read
+
+
+async def test_reads_under_way_fail_at_once_for_a_process_that_leaves(server: Server) -> None:
+    async with Store(server.url, timeout=60) as store:
+        server.pause()
+        read = store.get(STRING)
+        await asyncio.sleep(0)
+        store.hasten()
+        server.kill()
+
+        async with asyncio.timeout(5):
+            with pytest.raises(StoreUnavailable):
+                await read
+
+
+async def test_a_read_that_redis_hangs_up_on_is_sent_twice_at_most() -> None:
+    heard: list[bytes] = []
+
+    async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1000)
+        writer.write(b"%0\r\n+PONG\r\n")
+        heard.append(await reader.read(1000))
+        writer.close()
+
+    async with listening(hang_up) as url, Store(url, timeout=60) as store:
+        async with asyncio.timeout(10):
+            with pytest.raises(StoreUnavailable, match="may or may not"):
+                await store.get(STRING)
+
+    assert sum(b"GET" in each for each in heard) == 2
 
 
 async def test_a_stuck_redis_is_noticed(server: Server) -> None:

@@ -21,6 +21,14 @@ from remuda.keyspace.key import (
     ZSetName,
 )
 
+# Not SCAN, whose cursor another server does not know.
+READS = {
+    *("EXISTS", "PTTL", "TYPE", "GET", "MGET", "LLEN", "LRANGE", "XRANGE", "XREVRANGE"),
+    *("HGET", "HGETALL", "HKEYS", "HLEN", "HMGET", "HSTRLEN", "HVALS"),
+    *("SCARD", "SINTER", "SISMEMBER", "SMEMBERS", "SRANDMEMBER"),
+    *("ZCARD", "ZCOUNT", "ZMSCORE", "ZRANGE", "ZRANK", "ZSCORE"),
+}
+"""Commands that change nothing and whose answer does not depend on the connection."""
 Value = str | bytes | int | float
 StreamEntry = tuple[str, dict[str, str]]
 

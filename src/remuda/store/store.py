@@ -2,11 +2,13 @@
 
 It reconnects by itself. A command that is called while Redis is away waits for it, at most `timeout`
 seconds, then fails with StoreUnavailable; a command under way when the connection breaks fails at
-once, since nobody can know whether it was done. One that a server refuses because it is not the master, or
-has too few replicas, was not done: it waits too, and goes to the master that Sentinel names.
+once, since it cannot be known whether it was done. A read is sent again instead: it changes nothing. One
+that a server refuses because it is not the master, or has too few replicas, was not done: it waits too, and
+goes to the master that Sentinel names.
 """
 
 import asyncio
+import bisect
 import math
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Iterator, Mapping, Sequence
@@ -19,7 +21,7 @@ from remuda.base.hosts import host_port
 from remuda.base.log import get_logger
 from remuda.keyspace.fleet import BELL
 from remuda.keyspace.key import ChannelName, Name
-from remuda.store.commands import Commands, Value
+from remuda.store.commands import READS, Commands, Value
 from remuda.store.dial import dial
 from remuda.store.script import Script
 from remuda.store.sentinel import find_master, follow_master
@@ -139,7 +141,7 @@ class Store(Commands):
 
     def send(self, *args: Value) -> Awaitable[Any]:
         reply = self._loop.create_future()
-        self._dispatch(Batch(self.pack(args), (reply,)))
+        self._dispatch(Batch(self.pack(args), (reply,), is_read=args[0] in READS))
         return reply
 
     def pack(self, args: Sequence[Value]) -> bytes:
@@ -207,6 +209,7 @@ class Store(Commands):
             on_lost=self._on_lost,
             on_drained=self._send_waiting,
             on_refused=self._on_refused,
+            on_unanswered=self._on_unanswered,
         )
 
     def _on_lost(self, wire: Wire) -> None:
@@ -231,6 +234,21 @@ class Store(Commands):
             self._leave(wire)
         else:
             self._doubt()
+        return True
+
+    def _on_unanswered(self, batch: Batch) -> bool:
+        """Keeps a read for the next connection, within the time that it had from the beginning."""
+        batch.deadline = batch.deadline or batch.sent_at + self._timeout
+        if batch.deadline <= self._loop.time() or self._is_hasty or self._is_closed:
+            return False
+        batch.is_read = False  # Once: it may itself be what Redis hangs up on.
+        bisect.insort(self._waiting, batch, key=lambda each: each.deadline)
+        if self._alarm is not None and self._waiting[0] is batch:
+            self._alarm.cancel()
+            self._alarm = None
+        self._set_alarm()
+        # The lost connection may have been one to a former master, with the next one there already.
+        self._loop.call_soon(self._send_waiting)
         return True
 
     def _leave(self, wire: Wire) -> None:

@@ -43,13 +43,17 @@ def pack(*args: str | bytes | int | float) -> bytes:
 class Batch:
     """Commands that leave in one write: a single one, or a whole transaction."""
 
-    __slots__ = ("deadline", "packed", "refusal", "replies")
+    __slots__ = ("deadline", "is_read", "packed", "refusal", "replies", "sent_at")
 
-    def __init__(self, packed: bytes, replies: Sequence[Reply | None], deadline: float = 0.0) -> None:
+    def __init__(self, packed: bytes, replies: Sequence[Reply | None], *, is_read: bool = False) -> None:
         self.packed = packed
+        self.is_read = is_read
+        """Whether it changes nothing, so that it may be sent again, once."""
+        self.sent_at = 0.0
+        """When a read was sent, by the loop's time."""
         self.replies = replies
         """One for each command, in order; one that is None is read and dropped."""
-        self.deadline = deadline
+        self.deadline = 0.0
         """Until when it may wait, by the loop's time; 0 as long as it does not."""
         self.refusal: RemudaError | None = None
         """Why it waits for a better master, if it does."""
@@ -100,14 +104,17 @@ class Wire(asyncio.Protocol):
         on_lost: Callable[["Wire"], None] = lambda wire: None,
         on_drained: Callable[[], None] = lambda: None,
         on_refused: Callable[["Wire", Batch, str, RemudaError], bool] = lambda *_: False,
+        on_unanswered: Callable[[Batch], bool] = lambda _: False,
     ) -> None:
         """`on_refused` is asked whether a batch that this server is not the right one for, by the code of its
-        error, is tried again later; if not, it fails with the error."""
+        error, is tried again later; if not, it fails with the error. `on_unanswered` is asked the same about
+        a read that was under way when the connection was lost."""
         self._loop = asyncio.get_running_loop()
         self._on_push = on_push
         self._on_lost = on_lost
         self._on_drained = on_drained
         self._on_refused = on_refused
+        self._on_unanswered = on_unanswered
         self.server = ("", 0)
         """Where it leads to, as Sentinel named it; nowhere for a unix socket."""
         self._is_retired = False
@@ -141,6 +148,8 @@ class Wire(asyncio.Protocol):
         """Sends a batch at the end of this tick."""
         if not self._pending:
             self._answered_at = self._loop.time()
+        if batch.is_read:
+            batch.sent_at = self._loop.time()
         self._pending.append(batch)
         if self._transport is None:
             self._fail_pending()
@@ -214,14 +223,17 @@ class Wire(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
-        self._fail_pending()
+        # First, so that what is sent again goes to another connection.
         self._on_lost(self)
+        self._fail_pending()
 
     def _fail_pending(self) -> None:
         answered, self._answered = self._answered, 0
         while self._pending:
-            for reply in self._pending.popleft().replies[answered:]:
-                fail(reply, StoreUnavailable(LOST))
+            batch = self._pending.popleft()
+            if not (batch.is_read and self._on_unanswered(batch)):
+                for reply in batch.replies[answered:]:
+                    fail(reply, StoreUnavailable(LOST))
             answered = 0
 
     def retire(self, timeout: float) -> None:
