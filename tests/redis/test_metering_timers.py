@@ -236,3 +236,26 @@ async def test_the_time_of_a_connection_whose_gateway_was_killed_ends_when_that_
     usage = await used(store, "playwright", "ranch")
     assert usage["Connect"] == 1
     assert 6 <= usage["browserSeconds"] <= 30
+
+
+async def test_a_long_connection_is_counted_while_it_goes_on(
+    store: Store, metering: Metering, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, place = await connected(store)
+    seconds = METER_USAGE("playwright", "accounts", str(NOON), "ranch", "browserSeconds")
+    monkeypatch.setattr(clock, "now_ms", lambda: NOON + SLOT + 10_000)
+
+    # Its time slot is over, but its gateway was last heard of a moment before: it may have been killed.
+    await store.hset(TIMER(place.connection), {"began": NOON + 60_000, "seen": NOON + SLOT - 2_000})
+    await store.zadd(TIMERS(), {place.connection: 0})
+    await Timers(store, metering).count_timers()
+
+    assert await store.get(seconds) is None
+    assert await store.send("ZSCORE", TIMERS(), place.connection) == NOON + SLOT + 15_000
+
+    await store.hset(TIMER(place.connection), {"seen": NOON + SLOT + 8_000})
+    await store.zadd(TIMERS(), {place.connection: 0})
+    await Timers(store, metering).count_timers()
+
+    assert await store.get(seconds) == "840"
+    assert await store.send("ZSCORE", TIMERS(), place.connection) == NOON + 2 * SLOT + 5_000

@@ -45,6 +45,8 @@ class Timer:
     ended: int | None = None
     counted: int | None = None
     """Until when its time is counted; None: not even that it began."""
+    seen: int | None = None
+    """When it was last known to go on, where something has to say so again and again."""
     amounts: Mapping[int, Amounts] = field(default_factory=dict)
     """What else is counted: what it came to in each minute."""
     counted_amounts: Amounts = field(default_factory=dict)
@@ -54,7 +56,9 @@ class Timer:
         """The timer in a hash; None if it is gone or not whole."""
         if not fields.keys() >= {"service", "account", "began"}:
             return None
-        ended, counted = fields.get("ended"), fields.get("counted")
+        ended, counted, seen = (
+            None if (text := fields.get(name)) is None else int(text) for name in ("ended", "counted", "seen")
+        )
         amounts: dict[int, Amounts] = {}
         counted_amounts: Amounts = {}
         for name, value in fields.items():
@@ -68,8 +72,9 @@ class Timer:
             fields["service"],
             fields["account"],
             int(fields["began"]),
-            None if ended is None else int(ended),
-            None if counted is None else int(counted),
+            ended,
+            counted,
+            seen,
             amounts,
             counted_amounts,
         )
@@ -91,10 +96,13 @@ class Timer:
 
 
 def count_until(timer: Timer, *, now: int, precision: int) -> int:
-    """Until when the timer can be counted: to its end, or to that of the last time slot that is over."""
+    """Until when the timer can be counted: to its end, or to that of the last time slot that is over, and in
+    which it was seen to the end."""
     if timer.ended is not None:
         return max(timer.began, timer.ended)
     moment = now - GRACE_MS
+    if timer.seen is not None:
+        moment = min(moment, timer.seen)
     return max(timer.began, moment - moment % precision)
 
 
@@ -179,14 +187,18 @@ class Timers:
             ]
             await self._metering.push_all(events)
         # Not before all is counted. After a crash just here, the same events come again, and count once.
-        next_look = now - now % self._precision + self._precision + GRACE_MS
+        over = now - GRACE_MS
+        over -= over % self._precision
         await asyncio.gather(
             *(
                 self._store.run(
                     _ADVANCE,
                     keys=[TIMER(timer.id), TIMERS()],
                     args=[
-                        *(timer.id, until[timer.id], next_look),
+                        timer.id,
+                        until[timer.id],
+                        # Soon again, if the time slot is over and it was not seen since.
+                        now + GRACE_MS if until[timer.id] < over else over + self._precision + GRACE_MS,
                         *(part for amount in timer.amounts_by(until[timer.id]).items() for part in amount),
                     ],
                 )
