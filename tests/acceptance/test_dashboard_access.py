@@ -249,6 +249,9 @@ async def test_a_video_is_shared_with_those_who_have_no_token(herd: Herd, page: 
         await page.clicks("button.share")
         await page.sees("Whoever has this URL can see the video until", at="div.share")
         url = await page.run("return document.querySelector('div.share code').innerText")
+        # A session that ends before its encoder has begun leaves no video.
+        video = herd.data / "storage" / str(client.session_id) / "video.mp4"
+        await eventually(video.exists, DEADLINE)
     finally:
         await asyncio.to_thread(client.quit)
 
