@@ -21,6 +21,10 @@ FLAGS = (
 )
 TEXT = "const found = document.querySelector(arguments[0]); return found ? found.innerText : ''"
 CLICK = "const found = document.querySelector(arguments[0]); found?.click(); return Boolean(found)"
+FILL = (
+    "const found = document.querySelector(arguments[0]);"
+    "if (found) found.value = arguments[1]; return Boolean(found)"
+)
 AXE = Path(__file__).parent / "acceptance/node/node_modules/axe-core/axe.min.js"
 RUN_AXE = "axe.run(document).then(found => arguments[arguments.length - 1](found.violations))"
 # Colours do not depend on the width, nor the layout on the colours.
@@ -106,6 +110,10 @@ class Page:
 
     async def clicks(self, selector: str) -> None:
         await eventually(lambda: self.run(CLICK, selector), DEADLINE)
+
+    async def fills(self, selector: str, value: str) -> None:
+        """Writes into a field, once it is there."""
+        await eventually(lambda: self.run(FILL, selector, value), DEADLINE)
 
     async def complaints(self) -> list[Any]:
         """What the browser has written to its console since the last time."""

@@ -28,7 +28,6 @@ from web_states import SessionWriter
 WRONG = "This token is not valid: it is wrong, or it was revoked."
 OUTSIDE = "Log in to Remuda"
 OPEN_ACCOUNTS = "for (const each of document.querySelectorAll('.account')) each.open = true"
-FILL = "const field = document.querySelector(arguments[0]); field.value = arguments[1]"
 
 pytestmark = pytest.mark.xdist_group("dashboard access")
 
@@ -193,10 +192,10 @@ async def test_an_operator_sets_the_limits_of_an_account_and_deletes_it(herd: He
     await page.sees("0 sessions in use; 1 token", at="#account-brief")
 
     await page.run("document.querySelector('#account-brief').open = true")
-    await page.run(FILL, "#account-brief [name=sessions]", "3")
+    await page.fills("#account-brief [name=sessions]", "3")
     await page.clicks("#account-brief .limits button")
     await page.sees("0 of 3 sessions in use; 1 token", at="#account-brief")
-    await page.run(FILL, "#account-brief [name=sessions]", "")
+    await page.fills("#account-brief [name=sessions]", "")
     await page.clicks("#account-brief .limits button")
     await page.sees("0 sessions in use; 1 token", at="#account-brief")
 

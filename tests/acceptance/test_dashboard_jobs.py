@@ -17,8 +17,6 @@ from remuda.store import Store
 from waiting import eventually
 from web_states import front_of, new_api
 
-FILL = "const field = document.querySelector(arguments[0]); field.value = arguments[1]"
-
 
 @asynccontextmanager
 async def jobs_page(store: Store, page: Page) -> AsyncIterator[None]:
@@ -33,8 +31,8 @@ async def jobs_page(store: Store, page: Page) -> AsyncIterator[None]:
 async def test_a_job_is_asked_for_and_followed_to_its_end(store: Store, page: Page) -> None:
     pipeline = new_pipeline()
     async with jobs_page(store, page):
-        await page.run(FILL, "input[name=url]", "http://www.example.com/")
-        await page.run(FILL, "input[name=note]", "closing <b>soon</b>")
+        await page.fills("input[name=url]", "http://www.example.com/")
+        await page.fills("input[name=note]", "closing <b>soon</b>")
         await page.clicks("#new-job button")
         await page.sees("queued", at="#jobs .state")
         await page.sees("closing <b>soon</b>", at="#jobs")
@@ -66,12 +64,12 @@ async def test_settings_are_changed_and_what_others_change_is_shown(store: Store
     async with jobs_page(store, page):
         await page.clicks("#jobs tbody tr")
         await page.sees("Settings", at="aside")
-        await page.run(FILL, "input[name=concurrency]", "7")
+        await page.fills("input[name=concurrency]", "7")
         await page.clicks(".settings button")
         await eventually(is_seven, 30)
 
         await settings.change(ident, SettingsChange(concurrency=9))
-        value = "return document.querySelector('input[name=concurrency]').value === '9'"
+        value = "return document.querySelector('input[name=concurrency]')?.value === '9'"
         await eventually(lambda: page.run(value), 30)
 
         await page.clicks("aside .line button:not(.close)")
