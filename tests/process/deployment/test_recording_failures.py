@@ -26,7 +26,7 @@ from deployments import (
 from grids import log_of
 from herds import running_herd
 from installed import BROWSERS
-from processes import children_of, name_of
+from processes import are_gone, children_of, name_of
 from remuda.base.ids import SessionId
 from remuda.grid.browsers import FAMILIES
 from remuda.keyspace import grid
@@ -169,7 +169,7 @@ async def test_the_video_of_a_killed_node_plays_and_is_indexed(
 
     await eventually(lambda: has_ended(store, session), DEADLINE)
     await eventually(lambda: is_complete(files), DEADLINE)
-    await eventually(lambda: not any(each.is_running() for each in encoders), DEADLINE)
+    await eventually(lambda: are_gone(encoders), DEADLINE)
     assert probe(files / "stream.m3u8").duration >= 4
     # Fragments, so the file too plays wherever it was cut off.
     assert is_like(colours(files / "video.mp4")[-1], RED)
