@@ -1,13 +1,14 @@
 """Redis servers that a test owns, so that it may pause, kill and restart them."""
 
 import os
+import secrets
 import signal
 import socket
 import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Self
 
@@ -19,6 +20,7 @@ from remuda.store.embedded import find_server
 # Debian's redis-tools ships the server under this name: it looks at argv[0] to know what it is.
 _DEBIAN = Path("/usr/bin/redis-check-rdb")
 START_TIMEOUT = 20.0
+LOWEST_PORT = 10_000
 PATIENCE = 1.0
 """How long a store waits for a Redis that its test takes away: longer than for one that is slow because the
 machine is busy. A fifth of that was too little."""
@@ -116,8 +118,12 @@ def empty(url: str) -> None:
 
 
 def free_port() -> int:
-    """A TCP port that nobody listens at."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """A TCP port that nobody listens at, and that the system gives to no process that asks for any."""
+    first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    while True:
+        # Not by `random`: Hypothesis sets the same seed in all test processes.
+        wanted = LOWEST_PORT + secrets.randbelow(first - LOWEST_PORT) if first > 2 * LOWEST_PORT else 0
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", wanted))
+            port: int = probe.getsockname()[1]
+            return port
