@@ -51,6 +51,14 @@ def command_of(process: psutil.Process) -> list[str]:
         return []
 
 
+def parent_of(process: psutil.Process) -> int:
+    """The pid of its parent; 0 when it has ended."""
+    try:
+        return process.ppid()
+    except psutil.NoSuchProcess:
+        return 0
+
+
 def children_of(process: psutil.Process, *, recursive: bool = False) -> list[psutil.Process]:
     """What it has started and that still runs; nothing when it has ended."""
     try:

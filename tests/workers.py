@@ -18,7 +18,7 @@ from playwright._impl._driver import compute_driver_executable
 from playwright.async_api import Browser, Page, async_playwright
 
 from herds import DEADLINE, REMUDA
-from processes import command_of, find_processes, is_alive
+from processes import command_of, find_processes, is_alive, parent_of
 from remuda.base.processes import die_with_parent
 from remuda.fleet.leftovers import MARK
 from remuda.store import Store
@@ -120,7 +120,7 @@ def browser_process(directory: Path) -> psutil.Process:
     found = [process for process in processes_of(directory) if _is_browser(command_of(process))]
     # What it has just forked looks as it does, for a moment.
     known = {process.pid for process in found}
-    (first,) = [process for process in found if is_alive(process) and process.ppid() not in known]
+    (first,) = [process for process in found if is_alive(process) and parent_of(process) not in {0, *known}]
     return first
 
 

@@ -9,7 +9,7 @@ import pytest
 from deployments import DEADLINE, SLOTS, Client, Deployment, Reply, assert_ended, node_of
 from grids import all_sessions, check_slots, codes_of
 from installed import LIGHTEST, needs_browser
-from processes import family, is_alive
+from processes import family, is_alive, parent_of
 from remuda.fleet.role import running_roles
 from remuda.grid.view import orchestrators
 from remuda.keyspace import grid
@@ -26,7 +26,7 @@ pytestmark = [
 def fork_server_of(deployment: Deployment) -> psutil.Process:
     """The process that bears the nodes: a child of an orchestrator's."""
     roles = [process.pid for process in deployment.running]
-    (server,) = [each for each in deployment.processes() if is_alive(each) and each.ppid() in roles]
+    (server,) = [each for each in deployment.processes() if is_alive(each) and parent_of(each) in roles]
     return server
 
 
