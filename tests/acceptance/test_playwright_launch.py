@@ -74,8 +74,8 @@ async def answering(body: str) -> AsyncIterator[tuple[int, list[Visit]]]:
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = await reader.readuntil(b"\r\n\r\n")
-        port = writer.get_extra_info("peername")[1]
-        visits.append(Visit(head.decode().partition("\r\n")[0], await asyncio.to_thread(command_at, port)))
+        ends = writer.get_extra_info("peername"), writer.get_extra_info("sockname")
+        visits.append(Visit(head.decode().partition("\r\n")[0], await asyncio.to_thread(command_at, *ends)))
         page = body.encode()
         writer.write(
             b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nConnection: close\r\n"
@@ -89,10 +89,10 @@ async def answering(body: str) -> AsyncIterator[tuple[int, list[Visit]]]:
         yield server.sockets[0].getsockname()[1], visits
 
 
-def command_at(port: int) -> Sequence[str]:
-    """The command line of the process whose socket has this port."""
+def command_at(near: tuple[str, int], far: tuple[str, int]) -> Sequence[str]:
+    """The command line of the process whose socket is the near end. Its port alone may have others too."""
     sockets = psutil.net_connections("tcp")
-    (pid,) = {each.pid for each in sockets if each.laddr and each.laddr.port == port and each.pid}
+    (pid,) = {each.pid for each in sockets if (each.laddr, each.raddr) == (near, far) and each.pid}
     return psutil.Process(pid).cmdline()
 
 
