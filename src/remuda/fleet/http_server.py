@@ -147,7 +147,7 @@ def _guarded(app: ASGIApp, guard: Guard) -> ASGIApp:
 def _spare_descriptors(app: ASGIApp) -> ASGIApp:
     """The application as long as there are descriptors left; then its clients hear that there are none.
 
-    The last eighth is for what is under way. Those who need more than a descriptor each give up earlier.
+    The last eighth is for what is under way. What needs several descriptors per request refuses earlier.
     """
 
     async def serve(scope: Scope, receive: Receive, send: Send) -> None:

@@ -41,7 +41,7 @@ def find_long_path(place: Path) -> str | None:
 
 
 def clear_orphans() -> int:
-    """Kills the processes and removes the directories of holders that are no more; how many processes."""
+    """Kills the processes and removes the directories of dead holders; how many processes."""
     killed = _kill_orphans()
     # Holders that are not root's may not have reached root's own.
     for place in {tempfile.gettempdir(), "/tmp"}:

@@ -266,7 +266,7 @@ def are_compatible(one: str, other: str) -> bool:
 
 async def drop_dead_roles(store: Store) -> None:
     """Withdraws the records of this machine's processes that were killed. They would be believed until they
-    expire, and who asks for such a role would be sent to a port where nothing listens."""
+    expire, and requests for such a role would be sent to a port where nothing listens."""
     dead = [role["id"] for role in await running_roles(store) if has_died(role.get("process", ""))]
     if dead:
         async with store.transaction() as transaction:

@@ -63,7 +63,7 @@ async def retry_until_redis_returns(step: Callable[[], Awaitable[T]], *, failure
     """What the step gives, once Redis is there for it. The step may be done twice: Redis can go away between
     doing it and saying so.
 
-    The first attempt in vain is logged as `failure`, with what is `known`.
+    The first attempt that fails is logged as `failure`, with what is `known`.
     """
     has_failed = False
     while True:

@@ -72,7 +72,7 @@ class WebSocket:
         self._writer.write(self._frames.send(event))
 
     async def drain(self) -> None:
-        """Waits until the other side has read most of what was sent: for those who send much."""
+        """Waits until the other side has read most of what was sent: for callers that send much."""
         try:
             await self._writer.drain()
         except OSError as error:

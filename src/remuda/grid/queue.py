@@ -72,14 +72,14 @@ class Queue:
         """What each wants, and by which offers its lines were chosen."""
 
     async def run(self) -> None:
-        """Keeps the places of those who wait, in the lines of whatever can serve them."""
+        """Keeps the places of waiting sessions, in the lines of all orchestrators that can serve them."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._lines.run(), name="keep lines")
             follow = repeat(self._follow_offers, every=LOOK_EVERY, failure="offers not looked at")
             group.create_task(follow, name="follow offers")
 
     async def _follow_offers(self) -> None:
-        """Moves those who wait to where they can be served now."""
+        """Moves waiting sessions to the lines in which they can be served now."""
         if not self._waiting:
             return
         offers = await live_offers(self._store)
@@ -120,7 +120,7 @@ class Queue:
             # Claimed just when Redis went away, so that it could not say so.
             slot = SlotId(await self._store.get(SESSION_SLOT(session)) or "") or None
             if slot is None:
-                # Looked up anew each time: who comes later serves those who wait, and the dead get nothing.
+                # Looked up anew each time: orchestrators that came later count, and dead ones do not.
                 serving = lines_for(wanted, await live_offers(self._store))
                 candidates = [each for line in place.heads for each in serving.get(line, ())]
                 slot = await self._slots.claim(session, candidates)

@@ -79,7 +79,7 @@ class Proxy:
             group.create_task(self._uses.run(), name="keep uses of accounts")
 
     def close(self) -> None:
-        """Takes no more clients; those who wait hear so."""
+        """Refuses new clients and those that wait."""
         self._room.close()
 
     async def finish(self) -> None:

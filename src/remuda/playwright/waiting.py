@@ -37,7 +37,7 @@ LOOK_AGAIN = 0.2
 
 
 def line_of(browser: Browser, offer: str) -> str:
-    """The line of those who wait for a worker of this version."""
+    """The line of clients that wait for a worker of this version."""
     return f"playwright:{browser}:{offer}"
 
 
@@ -90,7 +90,7 @@ class WaitingRoom:
         self._is_closed = False
 
     async def run(self) -> None:
-        """Keeps the places in line of those who wait, until it is cancelled."""
+        """Keeps the places in line of waiting clients, until it is cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._lines.run(), name="keep lines")
             group.create_task(self._watch_redis(), name="watch for the return of Redis")
@@ -98,7 +98,7 @@ class WaitingRoom:
             group.create_task(follow, name="follow offers")
 
     async def _follow_offers(self) -> None:
-        """Moves those who wait to where they can be served now."""
+        """Moves waiting clients to the lines in which they can be served now."""
         browsers = {wish.browser for wish, _ in self._waiting.values()}
         offers = {browser: await self._read_offers(browser) for browser in browsers}
         for place, (wish, _) in list(self._waiting.items()):
@@ -132,7 +132,7 @@ class WaitingRoom:
                 self._unsure_until = clock.monotonic() + UNSURE
 
     def close(self) -> None:
-        """Sends away those who wait, and all who come."""
+        """Refuses the clients that wait, and all that come."""
         self._is_closed = True
         for limit in self._limits:
             limit.reschedule(asyncio.get_running_loop().time())
@@ -160,7 +160,7 @@ class WaitingRoom:
                     await asyncio.sleep(LOOK_AGAIN)
 
     def note_unsuited(self, worker: WorkerId, version: str) -> None:
-        """Remembers that this worker refuses clients of this version, for all who come."""
+        """Remembers that this worker refuses clients of this version."""
         known = self._unsuited.setdefault(version, {})
         known[worker] = None
         if len(known) > MOST_UNSUITED:

@@ -16,7 +16,7 @@ _STATE = re.compile(r"[\x20-\x7e]*")
 
 @dataclass(frozen=True)
 class SpanContext:
-    """A span, as those know it who happen within it."""
+    """What the children of a span need to know of it."""
 
     trace_id: str
     span_id: str

@@ -57,7 +57,7 @@ T = TypeVar("T")
 
 
 class Once(Generic[T]):
-    """A read that is done when its result is first asked for; who asks meanwhile waits for it."""
+    """A read that is done when its result is first asked for. Further callers wait for the same read."""
 
     def __init__(self, read: Callable[[], Awaitable[T]]) -> None:
         self._read = read

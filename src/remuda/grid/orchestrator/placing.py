@@ -249,7 +249,7 @@ class Placing:
         return unstarted
 
     def resume(self, sessions: Sequence[SessionId]) -> None:
-        """Starts the nodes of those who were left without."""
+        """Starts nodes for these sessions, which were left without one."""
         for session in sessions:
             resumed = self._provision(session, startable=(State.QUEUED, State.PENDING))
             self._tasks.spawn(resumed, name=f"resume {session}")

@@ -135,7 +135,7 @@ class Orchestrator(Role):
                 group.create_task(self._watch_drain(), name="watch drain")
 
     async def _look_for_obstacle(self) -> None:
-        """Says what keeps it from starting sessions; when that is over, calls those who wait."""
+        """Says what keeps it from starting sessions; when that is over, calls waiting sessions."""
         key, before = grid.ORCHESTRATOR_OBSTACLE(self.orchestrator_id), self._obstacle
         found = await asyncio.to_thread(self._find_obstacle)
         if found is not None:
