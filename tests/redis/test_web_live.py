@@ -129,15 +129,15 @@ async def test_nothing_is_sent_while_nothing_happens_but_a_beat(monkeypatch: pyt
     looking = asyncio.create_task(feed.run())
     try:
         viewer = feed.watch()
+        names: list[bytes] = []
         async with asyncio.timeout(DEADLINE):
-            messages = [await anext(viewer) for _ in range(4)]
+            await anext(viewer)
+            # Until it was read again: after a slow look the next one is later than some beats.
+            while reads < 3 or names.count(b"event: beat") < 2:
+                names.append((await anext(viewer)).partition(b"\n")[0])
 
-        assert reads > 1
-        assert [message.partition(b"\n")[0] for message in messages[1:]] == [
-            b"event: overview",
-            b"event: beat",
-            b"event: beat",
-        ]
+        assert names.count(b"event: overview") == 1
+        assert set(names) == {b"event: overview", b"event: beat"}
     finally:
         looking.cancel()
 
