@@ -17,7 +17,7 @@ import uvloop
 from bench.report import Samples, Target, report
 from remuda.base.ids import ConnectionId, WorkerId, new_id
 from remuda.playwright.leases import Leases
-from remuda.playwright.model import Browser, Place, Worker, WorkerLimits
+from remuda.playwright.model import Place, ServedBrowser, Worker, WorkerLimits
 from remuda.playwright.registry import Registry
 from remuda.playwright.selector import Selector
 from remuda.store import Store
@@ -65,7 +65,7 @@ async def measure(rounds: int) -> Samples:
 
 async def populate(store: Store, fleet: int) -> None:
     """So many workers, which a first half of the connections they may have is already at."""
-    workers = [Worker(Browser.CHROMIUM, WorkerId(new_id()), "ws://host/", "1.62") for _ in range(fleet)]
+    workers = [Worker(ServedBrowser.CHROMIUM, WorkerId(new_id()), "ws://host/", "1.62") for _ in range(fleet)]
     for start in range(0, fleet, BATCH):
         entries = [Registry(store, each, key_ttl=3600, lease=3600) for each in workers[start : start + BATCH]]
         await asyncio.gather(*(each.register() for each in entries))
@@ -94,7 +94,7 @@ async def measure_fleet(store: Store, fleet: int, rounds: int, samples: Samples)
 
 
 async def pick(store: Store) -> Place | None:
-    return await Selector(store, LIMITS).pick(Browser.CHROMIUM, ConnectionId(new_id()), version="1.62")
+    return await Selector(store, LIMITS).pick(ServedBrowser.CHROMIUM, ConnectionId(new_id()), version="1.62")
 
 
 async def timed(store: Store, work: Awaitable[T]) -> tuple[float, T]:

@@ -26,7 +26,7 @@ from remuda.base.config import Config, HerdConfig
 from remuda.base.ids import WorkerId
 from remuda.fleet.line import who_waits
 from remuda.keyspace.playwright import ACTIVE_CONNECTIONS
-from remuda.playwright.model import Browser, Worker
+from remuda.playwright.model import ServedBrowser, Worker
 from remuda.playwright.registry import Registry
 from remuda.playwright.room import PlaywrightConfig
 from remuda.store import Store
@@ -39,7 +39,7 @@ CONNECTS = 30
 PLACES = 5000
 BEAT_EVERY = 5.0
 
-WIDE, NARROW = Browser.CHROMIUM, Browser.FIREFOX
+WIDE, NARROW = ServedBrowser.CHROMIUM, ServedBrowser.FIREFOX
 HANDSHAKE = (
     b"GET /playwright/%b HTTP/1.1\r\nHost: 127.0.0.1\r\nUser-Agent: Playwright/1.64.1 (x64; debian 12)\r\n"
     b"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
@@ -159,7 +159,7 @@ async def beat(store: Store, echo: Peer) -> None:
 # What is done to it
 
 
-async def connect(peer: Peer, size: int = SMALL, browser: Browser = WIDE) -> Player:
+async def connect(peer: Peer, size: int = SMALL, browser: ServedBrowser = WIDE) -> Player:
     """A client whose WebSocket is open."""
     return await play(peer.port, size, HANDSHAKE % browser.encode())
 

@@ -9,7 +9,7 @@ from remuda.base.ids import ConnectionId, WorkerId, new_id
 from remuda.keyspace import playwright
 from remuda.keyspace.key import HashName, ZSetName
 from remuda.playwright.leases import Leases
-from remuda.playwright.model import Browser, Outcome, Place, Worker, WorkerLimits
+from remuda.playwright.model import Outcome, Place, ServedBrowser, Worker, WorkerLimits
 from remuda.playwright.reaper import Reaper
 from remuda.playwright.registry import Registry
 from remuda.playwright.selector import Selector
@@ -18,11 +18,11 @@ from waiting import eventually
 
 T = TypeVar("T")
 
-CHROMIUM = Browser.CHROMIUM
+CHROMIUM = ServedBrowser.CHROMIUM
 LIMITS = WorkerLimits(concurrent=5, lifetime=50, lease=60)
 
 
-def worker(name: str = "w1", *, browser: Browser = CHROMIUM, version: str = "1.62") -> Worker:
+def worker(name: str = "w1", *, browser: ServedBrowser = CHROMIUM, version: str = "1.62") -> Worker:
     return Worker(browser, WorkerId(name), f"ws://host:1/{name}", version)
 
 
@@ -30,7 +30,7 @@ def entry(
     store: Store,
     name: str = "w1",
     *,
-    browser: Browser = CHROMIUM,
+    browser: ServedBrowser = CHROMIUM,
     version: str = "1.62",
     lease: float = 60,
 ) -> Registry:
@@ -39,7 +39,7 @@ def entry(
 
 
 async def register(
-    store: Store, *names: str, browser: Browser = CHROMIUM, version: str = "1.62"
+    store: Store, *names: str, browser: ServedBrowser = CHROMIUM, version: str = "1.62"
 ) -> list[Registry]:
     """Makes workers known."""
     entries = [entry(store, name, browser=browser, version=version) for name in names]
@@ -51,7 +51,7 @@ async def register(
 async def pick(
     store: Store,
     *,
-    browser: Browser = CHROMIUM,
+    browser: ServedBrowser = CHROMIUM,
     version: str = "",
     waited: float = 0.0,
     excluded: Collection[str] = (),
@@ -110,7 +110,7 @@ async def scores(store: Store, key: ZSetName) -> dict[str, float]:
     return {member: float(score) for member, score in flat}
 
 
-async def check_registry(store: Store, browser: Browser = CHROMIUM) -> dict[str, int]:
+async def check_registry(store: Store, browser: ServedBrowser = CHROMIUM) -> dict[str, int]:
     """The active connections by worker, after all who tell of them were found to agree."""
     names = list(_of(browser, await active(store)))
     # At one moment: clients come and go meanwhile.
@@ -127,7 +127,7 @@ async def check_registry(store: Store, browser: Browser = CHROMIUM) -> dict[str,
     return shown
 
 
-def _of(browser: Browser, counter: Mapping[str, T]) -> dict[str, T]:
+def _of(browser: ServedBrowser, counter: Mapping[str, T]) -> dict[str, T]:
     """What a documented counter says of this browser, by worker."""
     prefix = f"{browser}:"
     return {field.removeprefix(prefix): count for field, count in counter.items() if field.startswith(prefix)}

@@ -14,7 +14,7 @@ from remuda.cli.rooms import ROOMS
 from remuda.fleet.room import Room, Surroundings
 from remuda.gateway.role import Gateway
 from remuda.metering.room import make_metering
-from remuda.playwright.model import Browser, Worker
+from remuda.playwright.model import ServedBrowser, Worker
 from remuda.playwright.registry import Registry
 from remuda.store import Store
 
@@ -38,7 +38,9 @@ Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 class ScriptedWorker:
     """A worker as the registry shows it, with a real WebSocket server that keeps what it sees."""
 
-    def __init__(self, name: str, *, browser: Browser = Browser.CHROMIUM, version: str = "1.62") -> None:
+    def __init__(
+        self, name: str, *, browser: ServedBrowser = ServedBrowser.CHROMIUM, version: str = "1.62"
+    ) -> None:
         self.name = name
         self.browser = browser
         self.version = version

@@ -29,7 +29,7 @@ from remuda.keyspace import grid
 from remuda.keyspace.accounts import ACCOUNT
 from remuda.keyspace.fleet import HELD, USES
 from remuda.playwright.connections import Connections
-from remuda.playwright.model import Browser, Outcome, Place, WorkerLimits
+from remuda.playwright.model import Outcome, Place, ServedBrowser, WorkerLimits
 from remuda.playwright.waiting import WaitingRoom
 from remuda.playwright.wish import PlaywrightWish
 from remuda.store import Store
@@ -387,7 +387,7 @@ async def test_connections_of_accounts_take_turns(store: Store) -> None:
     served: list[tuple[str, Place]] = []
 
     async def connect(account: str, use: str) -> None:
-        wish = PlaywrightWish(Browser.CHROMIUM, "", origin=Origin(address="", account=account))
+        wish = PlaywrightWish(ServedBrowser.CHROMIUM, "", origin=Origin(address="", account=account))
         served.append((use, await room.find(wish, use, came=asyncio.get_running_loop().time())))
 
     async def end(use: str, account: str) -> None:

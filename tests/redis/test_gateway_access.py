@@ -30,7 +30,7 @@ from remuda.grid.omission import encode_request
 from remuda.grid.sessions import Sessions
 from remuda.keyspace import fleet, grid
 from remuda.keyspace.accounts import LOGIN, METRICS_ACCESS
-from remuda.playwright.model import Browser
+from remuda.playwright.model import ServedBrowser
 from remuda.store import Store
 from remuda.store.commands import stream_entries
 from scripted_workers import DEADLINE, UPGRADE, Door, ScriptedWorker, front_door, workers
@@ -673,7 +673,7 @@ async def test_the_url_of_a_browser_that_does_not_run_yet_carries_a_ticket(herd:
 
 async def test_with_auth_on_no_two_connections_share_a_browser(store: Store, tmp_path: Path) -> None:
     token = await give_token(store, "ranch")
-    shared, own = ScriptedWorker("shared"), ScriptedWorker("own", browser=Browser.CHROMIUM_OWN)
+    shared, own = ScriptedWorker("shared"), ScriptedWorker("own", browser=ServedBrowser.CHROMIUM_OWN)
     async with workers(store, shared, own), front_door(store, auth="on", data=tmp_path) as door:
         socket = await door.connect(f"/?token={token}")
 

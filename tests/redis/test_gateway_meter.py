@@ -25,7 +25,7 @@ from remuda.keyspace.metrics import METRICS_HTTP_BYTES
 from remuda.metering.model import Level, Services
 from remuda.metering.push import Event, Metering, Pushed
 from remuda.metering.usage import TimeRange, UsageReader
-from remuda.playwright.model import Browser
+from remuda.playwright.model import ServedBrowser
 from remuda.store import Store
 from scripted_workers import Door, ScriptedWorker, front_door, workers
 from waiting import eventually
@@ -95,7 +95,7 @@ async def test_what_goes_through_a_websocket_is_metered_while_it_is_open(
 
     async with (
         front_door(store, is_metered=True, auth="on", data=tmp_path) as door,
-        workers(store, ScriptedWorker("w", browser=Browser.CHROMIUM_OWN)),
+        workers(store, ScriptedWorker("w", browser=ServedBrowser.CHROMIUM_OWN)),
     ):
         socket = await door.connect(f"/?token={token}")
         await socket.send_str("x" * 1000)

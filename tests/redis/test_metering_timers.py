@@ -23,7 +23,7 @@ from remuda.metering.push import Metering
 from remuda.metering.timers import Timer, Timers, events_of
 from remuda.metering.usage import TimeRange, UsageReader
 from remuda.playwright.leases import Leases
-from remuda.playwright.model import Browser, Outcome, Place, WorkerLimits
+from remuda.playwright.model import Outcome, Place, ServedBrowser, WorkerLimits
 from remuda.playwright.usage import PLAYWRIGHT
 from remuda.store import Store
 from waiting import eventually
@@ -184,7 +184,7 @@ LIMITS = WorkerLimits(concurrent=5, lifetime=50, lease=20.0, restart_share=50, c
 async def connected(store: Store) -> tuple[Leases, Place]:
     leases = Leases(store, LIMITS)
     place = Place(
-        Browser.CHROMIUM,
+        ServedBrowser.CHROMIUM,
         WorkerId("w"),
         "ws://w",
         ConnectionId(new_id()),
@@ -229,10 +229,10 @@ async def test_the_time_of_a_connection_whose_gateway_was_killed_ends_when_that_
     seen = clock.now_ms() - 4_000
     await store.hset(TIMER(place.connection), {"seen": seen})
     await store.zadd(
-        playwright_keys.PLAYWRIGHT_LEASES(Browser.CHROMIUM), {f"{place.worker}/{place.connection}": 1}
+        playwright_keys.PLAYWRIGHT_LEASES(ServedBrowser.CHROMIUM), {f"{place.worker}/{place.connection}": 1}
     )
 
-    await leases.sweep(Browser.CHROMIUM)
+    await leases.sweep(ServedBrowser.CHROMIUM)
     await Timers(store, metering).count_timers()
 
     usage = await used(store, "playwright", "ranch")

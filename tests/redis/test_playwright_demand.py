@@ -7,7 +7,7 @@ import pytest
 from remuda.base.ids import new_id
 from remuda.fleet.line import Lines
 from remuda.playwright.demand import until_wanted
-from remuda.playwright.model import Browser
+from remuda.playwright.model import ServedBrowser
 from remuda.store import Store
 from waiting import DEADLINE
 
@@ -15,7 +15,7 @@ FOREVER = 3600.0
 
 
 async def test_a_client_that_waits_is_heard_at_once(store: Store) -> None:
-    wanted = asyncio.create_task(until_wanted(store, Browser.FIREFOX, look_every=FOREVER))
+    wanted = asyncio.create_task(until_wanted(store, ServedBrowser.FIREFOX, look_every=FOREVER))
     lines = Lines(store)
 
     async with lines.wait("playwright:chromium:1.62", new_id()):
@@ -27,4 +27,4 @@ async def test_a_client_that_waits_is_heard_at_once(store: Store) -> None:
 
 async def test_a_client_that_has_been_waiting_is_seen(store: Store) -> None:
     async with Lines(store).wait("playwright:webkit:1.62", new_id()):
-        await asyncio.wait_for(until_wanted(store, Browser.WEBKIT, look_every=FOREVER), DEADLINE)
+        await asyncio.wait_for(until_wanted(store, ServedBrowser.WEBKIT, look_every=FOREVER), DEADLINE)

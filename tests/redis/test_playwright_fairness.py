@@ -14,7 +14,7 @@ from remuda.fleet.line import who_waits
 from remuda.fleet.origin import Origin
 from remuda.fleet.uses import Uses
 from remuda.playwright.connections import Connections
-from remuda.playwright.model import Browser, Outcome, Place, WorkerLimits
+from remuda.playwright.model import Outcome, Place, ServedBrowser, WorkerLimits
 from remuda.playwright.view import read_waiting
 from remuda.playwright.waiting import WaitingRoom, offers_for
 from remuda.playwright.wish import PlaywrightWish
@@ -39,7 +39,7 @@ class Crowd:
 
     async def take(self, account: str, version: str) -> None:
         """Has a client ask for a place until it has one."""
-        wish = PlaywrightWish(Browser.CHROMIUM, version, origin=Origin(address="", account=account))
+        wish = PlaywrightWish(ServedBrowser.CHROMIUM, version, origin=Origin(address="", account=account))
         self._places.append(await self.room.find(wish, new_id(), came=clock.monotonic()))
         self.served.append(f"{account} {version}".strip())
 

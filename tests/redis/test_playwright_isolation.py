@@ -9,7 +9,7 @@ import pytest
 from aiohttp import web
 
 from registered_workers import active, check_registry, lifetime
-from remuda.playwright.model import Browser
+from remuda.playwright.model import ServedBrowser
 from remuda.store import Store
 from scripted_workers import ScriptedWorker, front_door, workers
 from waiting import eventually
@@ -22,7 +22,7 @@ OF_THE_RUNNER = {"handleSIGINT": False, "tracesDir": "/t", "artifactsDir": "/a",
 
 def fleet() -> tuple[ScriptedWorker, ScriptedWorker]:
     """A worker whose clients share a browser, and one with a browser for each."""
-    return ScriptedWorker("shared"), ScriptedWorker("own", browser=Browser.CHROMIUM_OWN)
+    return ScriptedWorker("shared"), ScriptedWorker("own", browser=ServedBrowser.CHROMIUM_OWN)
 
 
 @pytest.mark.parametrize(

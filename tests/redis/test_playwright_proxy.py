@@ -10,7 +10,7 @@ from aiohttp import web
 from registered_workers import active, check_registry, lifetime, set_lifetime, settles_at
 from remuda.fleet.origin import Origin
 from remuda.keyspace.playwright import PLAYWRIGHT_FAILURES, PLAYWRIGHT_LEASES, PLAYWRIGHT_ORIGINS, WORKER
-from remuda.playwright.model import Browser
+from remuda.playwright.model import ServedBrowser
 from remuda.store import Store
 from scripted_workers import USER_AGENT, ScriptedWorker, front_door, workers
 from servers import free_port
@@ -36,7 +36,7 @@ async def test_a_connection_is_stamped_with_its_origin(store: Store) -> None:
         headers = {"X-Forwarded-Proto": "https", "X-Forwarded-Host": "herd.example", "X-Remuda-Account": "no"}
         socket = await door.connect(headers=headers)
 
-        (stamped,) = (await store.hgetall(PLAYWRIGHT_ORIGINS(Browser.CHROMIUM))).values()
+        (stamped,) = (await store.hgetall(PLAYWRIGHT_ORIGINS(ServedBrowser.CHROMIUM))).values()
 
         assert msgspec.json.decode(stamped, type=Origin) == Origin(
             address="127.0.0.1", scheme="https", host="herd.example"
@@ -66,19 +66,19 @@ async def test_the_clients_headers_pass_and_the_target_is_the_workers(store: Sto
 @pytest.mark.parametrize(
     ("path", "headers", "browser"),
     [
-        ("/", {}, Browser.CHROMIUM),
-        ("/", {"x-playwright-browser": "firefox"}, Browser.FIREFOX),
-        ("/?browser=webkit", {"x-playwright-browser": "firefox"}, Browser.WEBKIT),
-        ("/playwright", {}, Browser.CHROMIUM),
-        ("/playwright/", {"x-playwright-browser": "firefox"}, Browser.FIREFOX),
-        ("/playwright/webkit", {}, Browser.WEBKIT),
-        ("/playwright/firefox/?browser=webkit", {"x-playwright-browser": "webkit"}, Browser.FIREFOX),
+        ("/", {}, ServedBrowser.CHROMIUM),
+        ("/", {"x-playwright-browser": "firefox"}, ServedBrowser.FIREFOX),
+        ("/?browser=webkit", {"x-playwright-browser": "firefox"}, ServedBrowser.WEBKIT),
+        ("/playwright", {}, ServedBrowser.CHROMIUM),
+        ("/playwright/", {"x-playwright-browser": "firefox"}, ServedBrowser.FIREFOX),
+        ("/playwright/webkit", {}, ServedBrowser.WEBKIT),
+        ("/playwright/firefox/?browser=webkit", {"x-playwright-browser": "webkit"}, ServedBrowser.FIREFOX),
     ],
 )
 async def test_the_browser_is_the_one_that_was_named(
-    store: Store, path: str, headers: dict[str, str], browser: Browser
+    store: Store, path: str, headers: dict[str, str], browser: ServedBrowser
 ) -> None:
-    fleet = [ScriptedWorker(f"w-{each}", browser=each) for each in Browser]
+    fleet = [ScriptedWorker(f"w-{each}", browser=each) for each in ServedBrowser]
     async with workers(store, *fleet), front_door(store) as door:
         socket = await door.connect(path, headers=headers)
 
@@ -87,7 +87,7 @@ async def test_the_browser_is_the_one_that_was_named(
 
 
 async def test_the_default_browser_can_be_set(store: Store) -> None:
-    worker = ScriptedWorker("w1", browser=Browser.FIREFOX)
+    worker = ScriptedWorker("w1", browser=ServedBrowser.FIREFOX)
     async with workers(store, worker), front_door(store, playwright_browser="firefox") as door:
         await (await door.connect()).close()
 
@@ -447,7 +447,7 @@ async def test_a_client_that_vanishes_in_the_handshake_is_not_counted(store: Sto
         connecting.cancel()
 
         await eventually(lambda: is_active(store, w1=0))
-        assert await store.zcard(PLAYWRIGHT_LEASES(Browser.CHROMIUM)) == 0
+        assert await store.zcard(PLAYWRIGHT_LEASES(ServedBrowser.CHROMIUM)) == 0
         assert await lifetime(store) == {"chromium:w1": 0}
 
 

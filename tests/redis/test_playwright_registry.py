@@ -17,7 +17,7 @@ from registered_workers import (
 )
 from remuda.keyspace import playwright
 from remuda.playwright.book import freed_bell
-from remuda.playwright.model import Browser, Status
+from remuda.playwright.model import ServedBrowser, Status
 from remuda.store import Store
 from remuda.store.census import take_census
 
@@ -193,7 +193,7 @@ async def test_what_is_given_back_after_its_worker_left_brings_no_counter_back(s
 
 async def test_workers_of_several_browsers_keep_apart(store: Store) -> None:
     await register(store, "w1")
-    await entry(store, "w1", browser=Browser.FIREFOX).register()
+    await entry(store, "w1", browser=ServedBrowser.FIREFOX).register()
 
     await placed(store)
 

@@ -20,7 +20,7 @@ from registered_workers import (
 from remuda.base.errors import NoWorker, VersionNotOffered
 from remuda.base.ids import ConnectionId, WorkerId, new_id
 from remuda.keyspace import playwright
-from remuda.playwright.model import Browser, Outcome, Place, WorkerLimits
+from remuda.playwright.model import Outcome, Place, ServedBrowser, WorkerLimits
 from remuda.playwright.selector import Selector
 from remuda.store import Store
 from remuda.store.census import take_census
@@ -204,7 +204,7 @@ async def test_a_browser_without_any_worker_is_named(store: Store) -> None:
     await register(store, "w1")
 
     with pytest.raises(NoWorker, match="no worker with webkit"):
-        await pick(store, browser=Browser.WEBKIT)
+        await pick(store, browser=ServedBrowser.WEBKIT)
 
 
 async def test_a_foreign_proxys_connections_count(store: Store) -> None:

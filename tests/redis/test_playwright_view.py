@@ -18,7 +18,7 @@ from remuda.keyspace.fleet import ROLE
 from remuda.ops.exporter import expose
 from remuda.playwright import view
 from remuda.playwright.leases import Leases
-from remuda.playwright.model import Browser, Outcome, WorkerLimits
+from remuda.playwright.model import Outcome, ServedBrowser, WorkerLimits
 from remuda.playwright.view import read_connections, read_overview, read_waiting, read_workers
 from remuda.playwright.waiting import ticket_of
 from remuda.store import Store
@@ -39,7 +39,7 @@ async def two_wait(store: Store) -> AsyncIterator[None]:
 
 async def test_a_worker_is_shown_with_its_connections(store: Store) -> None:
     await register(store, "w1")
-    await register(store, "mute", version="", browser=Browser.FIREFOX)
+    await register(store, "mute", version="", browser=ServedBrowser.FIREFOX)
     place, _ = await placed(store), await placed(store)
     await give_back(store, place)
 

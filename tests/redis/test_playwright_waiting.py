@@ -11,7 +11,7 @@ from registered_workers import active, check_registry, register
 from remuda.fleet.line import who_waits
 from remuda.keyspace.playwright import ACTIVE_CONNECTIONS, PLAYWRIGHT_STARTERS, PLAYWRIGHT_WAITS
 from remuda.playwright.demand import announce_starter
-from remuda.playwright.model import Browser
+from remuda.playwright.model import ServedBrowser
 from remuda.playwright.view import read_waiting
 from remuda.store import Store
 from scripted_workers import Door, ScriptedWorker, front_door, workers
@@ -194,7 +194,7 @@ async def test_who_waits_for_a_version_holds_up_no_other(store: Store) -> None:
 
 
 async def test_without_any_worker_a_client_waits_for_one_to_come(store: Store) -> None:
-    await announce_starter(store, "herd", [Browser.CHROMIUM])
+    await announce_starter(store, "herd", [ServedBrowser.CHROMIUM])
     async with front_door(store) as door:
         tasks = await line_up(door, store, "a")
 
@@ -203,7 +203,7 @@ async def test_without_any_worker_a_client_waits_for_one_to_come(store: Store) -
 
 
 async def test_when_no_worker_comes_the_client_hears_that_there_is_none(store: Store) -> None:
-    await announce_starter(store, "herd", [Browser.FIREFOX])
+    await announce_starter(store, "herd", [ServedBrowser.FIREFOX])
     async with front_door(store, playwright_wait=1) as door:
         status, error, headers = await door.refusal("/playwright/firefox")
 
@@ -215,7 +215,7 @@ async def test_when_no_worker_comes_the_client_hears_that_there_is_none(store: S
 async def test_a_browser_that_nothing_can_start_is_refused_at_once_with_what_is_on_offer(
     store: Store,
 ) -> None:
-    await announce_starter(store, "herd", [Browser.FIREFOX])
+    await announce_starter(store, "herd", [ServedBrowser.FIREFOX])
     async with workers(store, ScriptedWorker("w1")), front_door(store, playwright_wait=600) as door:
         status, error, _ = await door.refusal("/playwright/webkit")
 
@@ -226,8 +226,8 @@ async def test_a_browser_that_nothing_can_start_is_refused_at_once_with_what_is_
 
 
 async def test_a_browser_whose_starter_is_gone_is_refused(store: Store) -> None:
-    await announce_starter(store, "herd", list(Browser))
-    await store.zadd(PLAYWRIGHT_STARTERS(Browser.CHROMIUM), {"herd": 1})
+    await announce_starter(store, "herd", list(ServedBrowser))
+    await store.zadd(PLAYWRIGHT_STARTERS(ServedBrowser.CHROMIUM), {"herd": 1})
     async with front_door(store, playwright_wait=600) as door:
         status, error, _ = await door.refusal()
 
@@ -240,7 +240,7 @@ async def test_where_nothing_is_on_offer_only_a_gateway_that_has_just_started_le
 ) -> None:
     async with front_door(store) as door:
         tasks = await line_up(door, store, "a")
-        async with workers(store, ScriptedWorker("w1", browser=Browser.CHROMIUM)):
+        async with workers(store, ScriptedWorker("w1", browser=ServedBrowser.CHROMIUM)):
             await (await tasks["a"]).close()
     await store.send("FLUSHALL")
 

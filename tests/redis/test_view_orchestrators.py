@@ -2,7 +2,7 @@
 
 from remuda.grid.capabilities import Offer
 from remuda.grid.manager import Manager
-from remuda.grid.view import Browser, SlotState, SlotView, live_managers, orchestrators
+from remuda.grid.view import BrowserView, SlotState, SlotView, live_managers, orchestrators
 from remuda.keyspace import grid
 from remuda.store import Store
 from web_states import CHROME, FIREFOX, SessionWriter, orchestrator, running
@@ -14,8 +14,8 @@ async def test_an_orchestrator_shows_what_it_can_start(store: Store) -> None:
 
         assert (shown.id, shown.type, shown.alive, shown.platform) == ("ranch", "local", True, "linux")
         assert shown.browsers == [
-            Browser("chrome", "130.0.6723.91", "linux"),
-            Browser("firefox", "128.3.1", "linux"),
+            BrowserView("chrome", "130.0.6723.91", "linux"),
+            BrowserView("firefox", "128.3.1", "linux"),
         ]
         assert (shown.available, shown.reclaimed, shown.held) == (3, 0, 0)
         assert (shown.backlog, shown.pending) == (0, 0)

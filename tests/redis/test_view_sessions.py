@@ -6,7 +6,7 @@ from remuda.base import clock
 from remuda.base.errors import SessionLost
 from remuda.base.ids import new_id
 from remuda.grid.model import State
-from remuda.grid.view import Browser, SessionsView
+from remuda.grid.view import BrowserView, SessionsView
 from remuda.grid.view.mask import HIDDEN
 from remuda.grid.view.sessions import MAX_CAPABILITIES
 from remuda.keyspace import grid
@@ -51,8 +51,8 @@ async def test_a_session_tells_what_it_asked_for_what_it_got_and_who_uses_it(sto
 
         [shown] = (await SessionsView(store).active(limited_to=None)).sessions
 
-        assert shown.requested == [Browser("chrome", "130", "")]
-        assert shown.actual == Browser("chrome", "130.0.6723.91", "linux")
+        assert shown.requested == [BrowserView("chrome", "130", "")]
+        assert shown.actual == BrowserView("chrome", "130.0.6723.91", "linux")
         assert shown.name == "pay by card"
         assert (shown.client.host, shown.client.user_agent) == ("10.0.0.7", "selenium/4.27.0 (python linux)")
         assert clock.parse_rfc3339(shown.client.last_seen) <= clock.now()
@@ -89,7 +89,7 @@ async def test_what_a_session_got_is_seen_although_its_request_was_seen_before(s
 
         after = (await view.active(limited_to=None)).sessions[0].actual
 
-        assert (before, after) == (None, Browser("chrome", "", ""))
+        assert (before, after) == (None, BrowserView("chrome", "", ""))
 
 
 async def test_more_sessions_than_the_limit_are_counted_and_can_be_paged_through(store: Store) -> None:

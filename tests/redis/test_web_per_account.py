@@ -27,7 +27,7 @@ from remuda.grid.queue import positions
 from remuda.grid.sessions import Sessions
 from remuda.keyspace import grid
 from remuda.keyspace.accounts import AUDIT
-from remuda.playwright.model import Browser, WorkerLimits
+from remuda.playwright.model import ServedBrowser, WorkerLimits
 from remuda.playwright.selector import Selector
 from remuda.storage.directory import keep_storage_id
 from remuda.store import Store
@@ -193,7 +193,9 @@ async def test_an_account_sees_its_own_playwright_connections(
     selector = Selector(store, WorkerLimits())
     places = {
         account: await selector.pick(
-            Browser("chromium"), ConnectionId(new_id()), origin=Origin(account=account, address="10.0.0.7")
+            ServedBrowser("chromium"),
+            ConnectionId(new_id()),
+            origin=Origin(account=account, address="10.0.0.7"),
         )
         for account in ("own", "other")
     }

@@ -9,7 +9,7 @@ from exposition import parse, value
 from remuda.cli.rooms import ROOMS
 from remuda.fleet.metrics import Metric, MetricKind, Sample
 from remuda.fleet.room import Surroundings
-from remuda.grid.view import Browser, OrchestratorView, SlotState, SlotView
+from remuda.grid.view import BrowserView, OrchestratorView, SlotState, SlotView
 from remuda.ops.exporter import all_metrics, render_metric, render_page
 from remuda.storage.room import StorageNumbers
 
@@ -23,7 +23,7 @@ def orchestrator(name: str = "ranch", *browsers: str, slots: int = 2, free: int 
         type="local",
         alive=True,
         platform="linux",
-        browsers=[Browser(each, "1", "linux") for each in browsers or ("chrome",)],
+        browsers=[BrowserView(each, "1", "linux") for each in browsers or ("chrome",)],
         slots=[SlotView(f"{name}/{number}", state, None) for number, state in enumerate(states)],
         available=free,
         reclaimed=0,

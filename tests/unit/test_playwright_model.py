@@ -6,7 +6,7 @@ from configs import make_config
 from remuda.base.errors import InvalidArgument
 from remuda.fleet.liveness import RENEWALS_PER_TTL
 from remuda.playwright.model import (
-    Browser,
+    ServedBrowser,
     WorkerLimits,
     beat_of,
     browser_of,
@@ -74,7 +74,7 @@ def test_a_beat_is_read_in_seconds_and_in_milliseconds(text: str | None, seconds
 
 
 def test_a_browser_that_there_is_not_is_answered_with_those_there_are() -> None:
-    assert browser_of("firefox") is Browser.FIREFOX
+    assert browser_of("firefox") is ServedBrowser.FIREFOX
     with pytest.raises(InvalidArgument, match="no browser 'opera'; there are chromium, firefox, webkit"):
         browser_of("opera")
 

@@ -11,7 +11,7 @@ from remuda.base.config import Config
 from remuda.base.errors import InvalidArgument
 from remuda.fleet.permits import Allowance
 from remuda.playwright.browsers import find_tailored_launch
-from remuda.playwright.model import Browser
+from remuda.playwright.model import ServedBrowser
 from remuda.playwright.options import LaunchSieve, check_network, need_own_browser
 
 PROXY = {"server": "http://proxy.example:3128", "bypass": "*.example.org", "username": "a", "password": "b"}
@@ -24,7 +24,7 @@ OF_THE_RUNNER = {
 }
 
 
-def read(options: Any, browser: Browser = Browser.CHROMIUM, allowed: str = "") -> dict[str, Any]:
+def read(options: Any, browser: ServedBrowser = ServedBrowser.CHROMIUM, allowed: str = "") -> dict[str, Any]:
     sieve = LaunchSieve(browser, headless=True, allowed=Allowance.of(allowed))
     return dict(sieve.read(options if isinstance(options, str) else json.dumps(options)))
 
@@ -32,21 +32,21 @@ def read(options: Any, browser: Browser = Browser.CHROMIUM, allowed: str = "") -
 @pytest.mark.parametrize(
     ("browser", "options"),
     [
-        (Browser.CHROMIUM, {"args": ["--user-agent=Mule", "--lang=de"]}),
-        (Browser.FIREFOX, {"firefoxUserPrefs": {"dom.webnotifications.enabled": False}}),
-        (Browser.CHROMIUM, {"proxy": PROXY}),
-        (Browser.FIREFOX, {"proxy": PROXY}),
-        (Browser.CHROMIUM, {"env": {"TZ": "Asia/Tokyo"}}),
-        (Browser.CHROMIUM, {"headless": False}),
-        (Browser.CHROMIUM, {"slowMo": 50}),
-        (Browser.CHROMIUM, {"ignoreDefaultArgs": ["--mute-audio"]}),
-        (Browser.CHROMIUM, {"channel": "chrome"}),
-        (Browser.CHROMIUM, {"executablePath": "/usr/bin/chromium"}),
-        (Browser.CHROMIUM, {"chromiumSandbox": True}),
+        (ServedBrowser.CHROMIUM, {"args": ["--user-agent=Mule", "--lang=de"]}),
+        (ServedBrowser.FIREFOX, {"firefoxUserPrefs": {"dom.webnotifications.enabled": False}}),
+        (ServedBrowser.CHROMIUM, {"proxy": PROXY}),
+        (ServedBrowser.FIREFOX, {"proxy": PROXY}),
+        (ServedBrowser.CHROMIUM, {"env": {"TZ": "Asia/Tokyo"}}),
+        (ServedBrowser.CHROMIUM, {"headless": False}),
+        (ServedBrowser.CHROMIUM, {"slowMo": 50}),
+        (ServedBrowser.CHROMIUM, {"ignoreDefaultArgs": ["--mute-audio"]}),
+        (ServedBrowser.CHROMIUM, {"channel": "chrome"}),
+        (ServedBrowser.CHROMIUM, {"executablePath": "/usr/bin/chromium"}),
+        (ServedBrowser.CHROMIUM, {"chromiumSandbox": True}),
     ],
 )
 def test_what_a_shared_browser_cannot_do_needs_one_of_ones_own(
-    browser: Browser, options: dict[str, Any]
+    browser: ServedBrowser, options: dict[str, Any]
 ) -> None:
     assert read(options, browser) == options
     assert need_own_browser(read(options, browser))
@@ -106,13 +106,13 @@ def test_what_cannot_be_honoured_is_refused_by_name(options: Any, named: str) ->
 @pytest.mark.parametrize(
     ("browser", "options", "named"),
     [
-        (Browser.FIREFOX, {"firefoxUserPrefs": {"browser.helperApps.x": "/bin/sh"}}, "helperApps"),
-        (Browser.FIREFOX, {"args": ["-remote-allow-system-access"]}, "remote-allow-system-access"),
-        (Browser.FIREFOX, {"ignoreDefaultArgs": ["-headless"]}, "ignoreDefaultArgs"),
-        (Browser.WEBKIT, {"args": ["--anything"]}, "args"),
+        (ServedBrowser.FIREFOX, {"firefoxUserPrefs": {"browser.helperApps.x": "/bin/sh"}}, "helperApps"),
+        (ServedBrowser.FIREFOX, {"args": ["-remote-allow-system-access"]}, "remote-allow-system-access"),
+        (ServedBrowser.FIREFOX, {"ignoreDefaultArgs": ["-headless"]}, "ignoreDefaultArgs"),
+        (ServedBrowser.WEBKIT, {"args": ["--anything"]}, "args"),
     ],
 )
-def test_every_browser_has_its_own_rules(browser: Browser, options: dict[str, Any], named: str) -> None:
+def test_every_browser_has_its_own_rules(browser: ServedBrowser, options: dict[str, Any], named: str) -> None:
     with pytest.raises(InvalidArgument, match=named):
         read(options, browser)
 

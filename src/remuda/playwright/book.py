@@ -8,7 +8,7 @@ from remuda.keyspace import playwright
 from remuda.keyspace.fleet import BELL
 from remuda.keyspace.key import ChannelName, Key, Name
 from remuda.keyspace.metering import TIMER, TIMERS
-from remuda.playwright.model import Browser
+from remuda.playwright.model import ServedBrowser
 from remuda.store import Script, load_script
 
 _BY_BROWSER: Final[Sequence[Key[Any]]] = (
@@ -42,7 +42,7 @@ _KEYS = (
 )
 
 
-def freed_bell(browser: Browser) -> ChannelName:
+def freed_bell(browser: ServedBrowser) -> ChannelName:
     """Rung when a place at a worker of this browser may have become free."""
     return bell_of(f"playwright:{browser}")
 
@@ -52,7 +52,7 @@ def load(name: str, *args: str) -> Script:
     return load_script(__file__, name, keys=_KEYS, args=args, shared="book.lua")
 
 
-def _keys_of(browser: Browser) -> list[Name]:
+def _keys_of(browser: ServedBrowser) -> list[Name]:
     return [
         playwright.ACTIVE_CONNECTIONS(),
         playwright.LIFETIME_CONNECTIONS(),
@@ -65,5 +65,5 @@ def _keys_of(browser: Browser) -> list[Name]:
     ]
 
 
-BOOK: Mapping[Browser, Sequence[Name]] = {browser: _keys_of(browser) for browser in Browser}
+BOOK: Mapping[ServedBrowser, Sequence[Name]] = {browser: _keys_of(browser) for browser in ServedBrowser}
 """Browser -> what a script of this room takes as its keys."""

@@ -10,7 +10,7 @@ from remuda.fleet.liveness import RENEWALS_PER_TTL
 from remuda.fleet.origin import UNKNOWN, Origin
 from remuda.fleet.tasks import Tasks, repeat
 from remuda.playwright.leases import Leases
-from remuda.playwright.model import Browser, Outcome, Place, WorkerLimits
+from remuda.playwright.model import Outcome, Place, ServedBrowser, WorkerLimits
 from remuda.playwright.reaper import Reaper
 from remuda.playwright.selector import Selector
 from remuda.store import Store
@@ -36,7 +36,7 @@ class Connections:
 
     async def open(
         self,
-        browser: Browser,
+        browser: ServedBrowser,
         *,
         version: str = "",
         origin: Origin = UNKNOWN,
@@ -105,7 +105,7 @@ class Connections:
         closed = dict.fromkeys(renewed - self._open, Outcome.UNKNOWN)
         for place, outcome in {**closed, **owed}.items():
             self.close(place, outcome)
-        for browser in Browser:
+        for browser in ServedBrowser:
             if healed := await self._leases.sweep(browser):
                 log.info("connections of a dead gateway ended", browser=browser, connections=healed)
         if buried := await self._reaper.remove_silent():

@@ -12,7 +12,7 @@ from remuda.base.ids import RoleId, WorkerId, new_id
 from remuda.fleet.room import Crew, Demand
 from remuda.playwright.browsers import servable
 from remuda.playwright.demand import keep_announcing, until_wanted
-from remuda.playwright.model import OWN, Browser, browser_of, browsers_of
+from remuda.playwright.model import OWN, ServedBrowser, browser_of, browsers_of
 from remuda.playwright.registry import bury
 from remuda.playwright.room import PlaywrightConfig, are_browsers_own
 from remuda.store import Store
@@ -35,7 +35,7 @@ def worker_demand(config: Config) -> Demand:
     return Demand(crews=crews, announce=partial(keep_announcing, starter=new_id(), browsers=browsers))
 
 
-def _crew_of(browser: Browser, options: PlaywrightConfig, *, is_eager: bool) -> Crew:
+def _crew_of(browser: ServedBrowser, options: PlaywrightConfig, *, is_eager: bool) -> Crew:
     async def wanted(store: Store) -> None:
         if not is_eager:
             await until_wanted(store, browser)

@@ -11,7 +11,7 @@ from remuda.fleet.line import new_line_bell
 from remuda.fleet.tasks import repeat
 from remuda.keyspace.fleet import LINES
 from remuda.keyspace.playwright import PLAYWRIGHT_OFFERS, PLAYWRIGHT_STARTERS
-from remuda.playwright.model import Browser
+from remuda.playwright.model import ServedBrowser
 from remuda.store import Store
 
 log = get_logger(__name__)
@@ -24,7 +24,7 @@ STARTER_TTL = 60
 KEY_TTL = 2 * STARTER_TTL
 
 
-async def until_wanted(store: Store, browser: Browser, *, look_every: float = LOOK_EVERY) -> None:
+async def until_wanted(store: Store, browser: ServedBrowser, *, look_every: float = LOOK_EVERY) -> None:
     """Returns as soon as a client waits for this browser."""
 
     async def is_wanted() -> bool | None:
@@ -37,7 +37,7 @@ async def until_wanted(store: Store, browser: Browser, *, look_every: float = LO
     await wait_for(store, new_line_bell(), is_wanted, timeout=None, look_every=look_every)
 
 
-async def announce_starter(store: Store, starter: str, browsers: Collection[Browser]) -> None:
+async def announce_starter(store: Store, starter: str, browsers: Collection[ServedBrowser]) -> None:
     """Says that this starter would start workers of these browsers, or is about to."""
     now = await _now(store)
     async with store.transaction() as transaction:
@@ -49,7 +49,7 @@ async def announce_starter(store: Store, starter: str, browsers: Collection[Brow
 
 
 async def keep_announcing(
-    store: Store, announced: asyncio.Event, *, starter: str, browsers: Collection[Browser]
+    store: Store, announced: asyncio.Event, *, starter: str, browsers: Collection[ServedBrowser]
 ) -> None:
     """Says so for ever, again at once when Redis comes back, and takes it back when it is cancelled."""
 
@@ -71,7 +71,7 @@ async def keep_announcing(
 
 
 async def check_startable(
-    store: Store, browser: Browser, *, expected: Collection[Browser] = (), is_early: bool = False
+    store: Store, browser: ServedBrowser, *, expected: Collection[ServedBrowser] = (), is_early: bool = False
 ) -> None:
     """BrowserNotOffered, with what is on offer, if nothing would ever start a worker of this browser.
 
@@ -82,7 +82,7 @@ async def check_startable(
         each: [
             store.send("ZCOUNT", key(each), now, "+inf") for key in (PLAYWRIGHT_STARTERS, PLAYWRIGHT_OFFERS)
         ]
-        for each in Browser
+        for each in ServedBrowser
     }
     offered = [
         each for each, found in counts.items() if each in expected or any([await one for one in found])

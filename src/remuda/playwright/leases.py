@@ -9,7 +9,7 @@ from operator import attrgetter
 import msgspec
 
 from remuda.playwright.book import BOOK, load
-from remuda.playwright.model import Browser, Outcome, Place, WorkerLimits
+from remuda.playwright.model import Outcome, Place, ServedBrowser, WorkerLimits
 from remuda.store import Store
 from remuda.store.commands import Value
 
@@ -67,7 +67,7 @@ class Leases:
                 adopted += await self._store.run(_RENEW, keys=BOOK[browser], args=args)
         return adopted
 
-    async def sweep(self, browser: Browser) -> int:
+    async def sweep(self, browser: ServedBrowser) -> int:
         """Ends connections whose lease is over, some at a time; how many. Also has workers restart whose turn
         has come."""
         limits = self._limits

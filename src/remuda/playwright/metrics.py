@@ -10,7 +10,7 @@ from remuda.fleet.metrics import Metric, MetricKind, Numbers, ReadNumbers, Sampl
 from remuda.fleet.room import Surroundings
 from remuda.keyspace import fleet, playwright
 from remuda.keyspace.key import Name
-from remuda.playwright.model import BEYOND, WAIT_BUCKETS, Browser
+from remuda.playwright.model import BEYOND, WAIT_BUCKETS, ServedBrowser
 from remuda.playwright.view import STATUSES, WaitingView, WorkerView, read_waiting, read_workers
 
 
@@ -20,7 +20,7 @@ async def _workers(on: Surroundings) -> list[WorkerView]:
 
 def _workers_by_status(found: Sequence[WorkerView]) -> Iterator[Sample]:
     counted = Counter((each.browser, each.status) for each in found)
-    for browser in Browser:
+    for browser in ServedBrowser:
         for status in STATUSES:
             yield Sample(counted[browser, status], {"browser": browser, "status": status})
 
@@ -28,7 +28,7 @@ def _workers_by_status(found: Sequence[WorkerView]) -> Iterator[Sample]:
 def _connections(found: Sequence[WorkerView]) -> list[Sample]:
     return by(
         "browser",
-        {browser: sum(each.active for each in found if each.browser == browser) for browser in Browser},
+        {browser: sum(each.active for each in found if each.browser == browser) for browser in ServedBrowser},
     )
 
 
@@ -40,7 +40,9 @@ def _waits(tell: Callable[[Sequence[float]], float]) -> Callable[[Sequence[Waiti
     """What there is to tell of the waits for each browser."""
 
     def find(found: Sequence[WaitingView]) -> list[Sample]:
-        waits = {browser: [each.waited for each in found if each.browser == browser] for browser in Browser}
+        waits = {
+            browser: [each.waited for each in found if each.browser == browser] for browser in ServedBrowser
+        }
         return by("browser", {browser: tell(those) for browser, those in waits.items()})
 
     return find
@@ -48,7 +50,7 @@ def _waits(tell: Callable[[Sequence[float]], float]) -> Callable[[Sequence[Waiti
 
 def _finished_waits(found: Mapping[Name, Numbers]) -> Iterator[Sample]:
     bounds = [*(f"{each:g}" for each in WAIT_BUCKETS), BEYOND]
-    for browser in Browser:
+    for browser in ServedBrowser:
         counted = found[playwright.PLAYWRIGHT_WAITS(browser)]
         # Redis has each wait in one bucket only; the format wants it in all that it fits in.
         counts = dict(zip(bounds, accumulate(counted[bound] for bound in bounds), strict=True))
@@ -58,7 +60,7 @@ def _finished_waits(found: Mapping[Name, Numbers]) -> Iterator[Sample]:
 
 def _total(field: str) -> Callable[[Mapping[Name, Numbers]], list[Sample]]:
     return lambda found: by(
-        "browser", {browser: found[playwright.PLAYWRIGHT_TOTALS(browser)][field] for browser in Browser}
+        "browser", {browser: found[playwright.PLAYWRIGHT_TOTALS(browser)][field] for browser in ServedBrowser}
     )
 
 
@@ -111,7 +113,7 @@ METRICS: Sequence[Metric[Any]] = (
         ("browser",),
         "Time from a Playwright client's request to the selection of a worker",
         (playwright.PLAYWRIGHT_WAITS,),
-        ReadNumbers(tuple(playwright.PLAYWRIGHT_WAITS(browser) for browser in Browser)),
+        ReadNumbers(tuple(playwright.PLAYWRIGHT_WAITS(browser) for browser in ServedBrowser)),
         _finished_waits,
     ),
     *(
@@ -121,7 +123,7 @@ METRICS: Sequence[Metric[Any]] = (
             ("browser",),
             meaning[0].upper() + meaning[1:],
             (playwright.PLAYWRIGHT_TOTALS,),
-            ReadNumbers(tuple(playwright.PLAYWRIGHT_TOTALS(browser) for browser in Browser)),
+            ReadNumbers(tuple(playwright.PLAYWRIGHT_TOTALS(browser) for browser in ServedBrowser)),
             _total(field),
         )
         for field, meaning in playwright.PLAYWRIGHT_TOTALS.fields.items()

@@ -30,7 +30,7 @@ BEYOND = "+Inf"
 """The bucket of those that took longer."""
 
 
-class Browser(StrEnum):
+class ServedBrowser(StrEnum):
     """What a worker serves: a browser that its clients share, or one for each client.
 
     Those of one's own are browser types of their own in Redis: what others, such as the original proxy, look
@@ -49,9 +49,9 @@ class Browser(StrEnum):
         return self.endswith(_OWN)
 
     @property
-    def engine(self) -> "Browser":
+    def engine(self) -> "ServedBrowser":
         """The browser itself, shared or not."""
-        return Browser(self.removesuffix(_OWN))
+        return ServedBrowser(self.removesuffix(_OWN))
 
     @property
     def worker_command(self) -> str:
@@ -60,15 +60,15 @@ class Browser(StrEnum):
         return f"remuda run worker --browser {self.engine}{isolation}"
 
     @property
-    def own(self) -> "Browser":
+    def own(self) -> "ServedBrowser":
         """The same for one client alone."""
-        return Browser(f"{self.engine}{_OWN}")
+        return ServedBrowser(f"{self.engine}{_OWN}")
 
 
 OWN = "own"
 """The value of `playwright_isolation` by which each client has a browser of its own."""
 _OWN = f"-{OWN}"
-ENGINES = tuple(browser for browser in Browser if not browser.is_own)
+ENGINES = tuple(browser for browser in ServedBrowser if not browser.is_own)
 """What clients ask for by name."""
 
 
@@ -94,7 +94,7 @@ class Outcome(StrEnum):
 class Worker:
     """A worker, as it introduces itself."""
 
-    browser: Browser
+    browser: ServedBrowser
     id: WorkerId
     endpoint: str
     version: str = ""
@@ -110,7 +110,7 @@ class Worker:
 class Place:
     """The right of one connection to be served by a worker, from pick to give-back."""
 
-    browser: Browser
+    browser: ServedBrowser
     worker: WorkerId
     endpoint: str
     connection: ConnectionId
@@ -171,18 +171,18 @@ class WorkerSurplus:
         return certain
 
 
-def browser_of(text: str) -> Browser:
+def browser_of(text: str) -> ServedBrowser:
     """The browser of this name; InvalidArgument names those there are."""
     if text not in ENGINES:
         raise InvalidArgument(f"There is no browser {text!r}; there are {', '.join(ENGINES)}")
-    return Browser(text)
+    return ServedBrowser(text)
 
 
-def browsers_of(text: str) -> set[Browser]:
+def browsers_of(text: str) -> set[ServedBrowser]:
     """The browsers of these names, which are separated by commas. Unlike clients, operators may also name
     those of which each client gets one of its own."""
     names = [name.strip() for name in text.split(",") if name.strip()]
-    return {Browser(name) if name in tuple(Browser) else browser_of(name) for name in names}
+    return {ServedBrowser(name) if name in tuple(ServedBrowser) else browser_of(name) for name in names}
 
 
 def version_of(user_agent: str) -> str:

@@ -11,7 +11,7 @@ import msgspec
 
 from remuda.base.errors import InvalidArgument
 from remuda.fleet.permits import Allowance, Sieve
-from remuda.playwright.model import Browser
+from remuda.playwright.model import ServedBrowser
 
 Options = Mapping[str, Any]
 """Options of Playwright's `launch`, by its own names."""
@@ -33,7 +33,7 @@ _OF_THE_START = frozenset(("timeout",))
 class LaunchSieve:
     """Reads the launch options of one client."""
 
-    def __init__(self, browser: Browser, *, headless: bool, allowed: Allowance) -> None:
+    def __init__(self, browser: ServedBrowser, *, headless: bool, allowed: Allowance) -> None:
         self._browser = browser.engine
         self._headless = headless
         self._sieve = Sieve(allowed)
@@ -66,9 +66,9 @@ class LaunchSieve:
     # One reader for each kind of option: the value to launch with; None if it has nothing to say.
 
     def _args(self, name: str, value: Any) -> list[str] | None:
-        if self._browser is Browser.CHROMIUM:
+        if self._browser is ServedBrowser.CHROMIUM:
             return self._sieve.chromium_args(value, where=WHERE) or None
-        if self._browser is Browser.FIREFOX:
+        if self._browser is ServedBrowser.FIREFOX:
             return self._sieve.firefox_args(value, where=WHERE) or None
         self._none_of_it(name, value)
         return None
@@ -76,7 +76,7 @@ class LaunchSieve:
     def _default_args(self, name: str, value: Any) -> list[str] | None:
         if not value:
             return None
-        if value is True or self._browser is not Browser.CHROMIUM:
+        if value is True or self._browser is not ServedBrowser.CHROMIUM:
             raise InvalidArgument(
                 f"The launch option {name!r} cannot be {value!r}: the herd needs its arguments. For "
                 "Chromium it can be a list of single ones"
@@ -86,7 +86,7 @@ class LaunchSieve:
 
     def _preferences(self, name: str, value: Any) -> dict[str, Any] | None:
         # As in Playwright itself, where one set of options may be meant for several browsers.
-        if self._browser is not Browser.FIREFOX:
+        if self._browser is not ServedBrowser.FIREFOX:
             return None
         return self._sieve.firefox_prefs(value, where=WHERE) or None
 
@@ -124,7 +124,7 @@ class LaunchSieve:
                     "username and password"
                 )
         # A proxy is a switch of the browser, too, and the rules for that are the same.
-        if self._browser is Browser.CHROMIUM:
+        if self._browser is ServedBrowser.CHROMIUM:
             bypass = value.get("bypass") or ""
             switches = [f"--proxy-server={value['server']}", f"--proxy-bypass-list={bypass}"]
             self._sieve.chromium_args(switches, where=f"{name!r} of {WHERE}")

@@ -13,7 +13,7 @@ from remuda.fleet.sweep import BATCH, Patience, Scan, Sweep
 from remuda.keyspace.playwright import ACTIVE_CONNECTIONS, LIFETIME_CONNECTIONS, PLAYWRIGHT_WORKERS, WORKER
 from remuda.playwright.book import BOOK, load
 from remuda.playwright.leases import Leases
-from remuda.playwright.model import Browser, WorkerLimits
+from remuda.playwright.model import ServedBrowser, WorkerLimits
 from remuda.store import Store
 
 _REAP = load("reaper.lua", "now", "threshold", "concurrent", "seconds", "certain", "workers")
@@ -47,7 +47,7 @@ class Reaper:
         reaped = 0
         async for names in self._find():
             reaped += await self.look_at(names)
-        for browser in Browser:
+        for browser in ServedBrowser:
             silent = await self._store.zrange_by_score(PLAYWRIGHT_WORKERS(browser), "-inf", await self._now())
             reaped += await self.look_at(f"{browser}:{worker}" for worker in silent)
         return +Counter({"workers_reaped": reaped})
@@ -63,7 +63,7 @@ class Reaper:
             self._patience = Patience(self._silence)
         self._looked = now
         names = []
-        for browser in Browser:
+        for browser in ServedBrowser:
             workers = await self._store.zrange(PLAYWRIGHT_WORKERS(browser))
             for start in range(0, len(workers), BATCH):
                 batch = workers[start : start + BATCH]
@@ -76,7 +76,7 @@ class Reaper:
     async def adopt_unregistered_workers(self) -> bool:
         """Takes up workers that are counted but not in the book, if there are any; whether there were."""
         counted = self._store.send("HLEN", ACTIVE_CONNECTIONS())
-        known = [self._store.zcard(PLAYWRIGHT_WORKERS(browser)) for browser in Browser]
+        known = [self._store.zcard(PLAYWRIGHT_WORKERS(browser)) for browser in ServedBrowser]
         if await counted <= sum([await count for count in known]):
             return False
         async for batch in Scan(self._store, ACTIVE_CONNECTIONS()).batches():
@@ -98,17 +98,19 @@ class Reaper:
 
         When it is `certain`, one whose key is gone is dead.
         """
-        by_browser: dict[Browser, list[WorkerId]] = {}
+        by_browser: dict[ServedBrowser, list[WorkerId]] = {}
         for name in names:
             if match := WORKER.regex.fullmatch(f"worker:{name}"):
-                by_browser.setdefault(Browser(match["browser"]), []).append(WorkerId(match["worker"]))
+                by_browser.setdefault(ServedBrowser(match["browser"]), []).append(WorkerId(match["worker"]))
         reaped = 0
         for browser, workers in by_browser.items():
             for start in range(0, len(workers), BATCH):
                 reaped += await self._look_at_some(browser, workers[start : start + BATCH], certain=certain)
         return reaped
 
-    async def _look_at_some(self, browser: Browser, workers: Sequence[WorkerId], *, certain: bool) -> int:
+    async def _look_at_some(
+        self, browser: ServedBrowser, workers: Sequence[WorkerId], *, certain: bool
+    ) -> int:
         reaped: int = await self._store.run(
             _REAP,
             keys=BOOK[browser],
@@ -136,6 +138,8 @@ def playwright_sweeps(store: Store, limits: WorkerLimits) -> Mapping[str, Sweep]
     leases = Leases(store, limits)
 
     async def end_connections() -> Counter[str]:
-        return +Counter({"connections_ended": sum([await leases.sweep(browser) for browser in Browser])})
+        return +Counter(
+            {"connections_ended": sum([await leases.sweep(browser) for browser in ServedBrowser])}
+        )
 
     return {"workers": Reaper(store, limits).sweep, "connections": end_connections}

@@ -8,7 +8,7 @@ from remuda.base.log import get_logger
 from remuda.keyspace.key import ChannelName
 from remuda.keyspace.playwright import ACTIVE_CONNECTIONS, WORKER_COMMAND
 from remuda.playwright.book import BOOK, load
-from remuda.playwright.model import Browser, Status, Worker, WorkerSurplus
+from remuda.playwright.model import ServedBrowser, Status, Worker, WorkerSurplus
 from remuda.store import Store
 
 log = get_logger(__name__)
@@ -27,7 +27,7 @@ SHUTDOWN = "shutdown"
 REPLACED_WITHIN = 60
 
 
-async def bury(store: Store, browser: Browser, worker: WorkerId) -> None:
+async def bury(store: Store, browser: ServedBrowser, worker: WorkerId) -> None:
     """Takes a killed worker out of the registry. The process that started it notices the kill at once."""
     await store.run(_LEAVE, keys=BOOK[browser], args=[worker, REPLACED_WITHIN])
 

@@ -12,7 +12,7 @@ from remuda.fleet.bell import bell_of
 from remuda.fleet.origin import Origin
 from remuda.fleet.tasks import repeat
 from remuda.keyspace.playwright import PLAYWRIGHT_ORIGINS, PLAYWRIGHT_REVOKED
-from remuda.playwright.model import Browser
+from remuda.playwright.model import ServedBrowser
 from remuda.store import Store
 
 log = get_logger(__name__)
@@ -28,7 +28,7 @@ async def end_connections(store: Store, account: str, token: str | None) -> int:
     async with store.transaction() as transaction:
         transaction.hset(PLAYWRIGHT_REVOKED(), {f"{account}/{token or ''}": clock.now()})
         transaction.expire(PLAYWRIGHT_REVOKED(), KEEP)
-        origins = [transaction.hvals(PLAYWRIGHT_ORIGINS(browser)) for browser in Browser]
+        origins = [transaction.hvals(PLAYWRIGHT_ORIGINS(browser)) for browser in ServedBrowser]
         transaction.publish(BELL)
     found = [msgspec.json.decode(text) for texts in origins for text in await texts]
     ended = sum(1 for each in found if each["account"] == account and token in (None, each.get("token")))

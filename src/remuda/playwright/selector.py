@@ -14,7 +14,7 @@ from remuda.base.ids import ConnectionId, WorkerId
 from remuda.fleet.origin import UNKNOWN, Origin
 from remuda.keyspace.playwright import ANY_VERSION
 from remuda.playwright.book import BOOK, load
-from remuda.playwright.model import Browser, Place, WorkerLimits, wait_bucket
+from remuda.playwright.model import Place, ServedBrowser, WorkerLimits, wait_bucket
 from remuda.store import Store
 
 _SELECT = load(
@@ -44,7 +44,7 @@ class Selector:
 
     async def pick(
         self,
-        browser: Browser,
+        browser: ServedBrowser,
         connection: ConnectionId,
         *,
         version: str = "",
@@ -92,7 +92,7 @@ class Selector:
         return Place(browser, WorkerId(rest[0]), endpoint, connection, since, origin)
 
 
-def check_offer(browser: Browser, version: str, *, workers: int, offers: Sequence[str]) -> None:
+def check_offer(browser: ServedBrowser, version: str, *, workers: int, offers: Sequence[str]) -> None:
     """NoWorker if the browser has none, VersionNotOffered if none of them speaks the client's version."""
     if not workers and not offers:
         raise NoWorker(f"There is no worker with {browser} (`{browser.worker_command}` is one)")

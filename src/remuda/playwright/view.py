@@ -24,7 +24,7 @@ from remuda.keyspace.playwright import (
     PLAYWRIGHT_WORKERS,
     WORKER,
 )
-from remuda.playwright.model import Browser, Status, beat_of
+from remuda.playwright.model import ServedBrowser, Status, beat_of
 from remuda.store import Store
 
 MOST = 10_000
@@ -99,14 +99,14 @@ class PlaywrightOverview(Struct):
 async def read_workers(store: Store, *, limit: int = MOST) -> list[WorkerView]:
     """Every worker that is registered, silent ones included until they are reaped; by browser and id."""
     workers: list[WorkerView] = []
-    for browser in Browser:
+    for browser in ServedBrowser:
         names = await store.zrange(PLAYWRIGHT_WORKERS(browser), 0, limit - 1)
         for start in range(0, len(names), BATCH):
             workers += await _some_workers(store, browser, names[start : start + BATCH])
     return sorted(workers, key=lambda each: (each.browser, each.id))
 
 
-async def _some_workers(store: Store, browser: Browser, names: Sequence[str]) -> list[WorkerView]:
+async def _some_workers(store: Store, browser: ServedBrowser, names: Sequence[str]) -> list[WorkerView]:
     fields = [f"{browser}:{name}" for name in names]
     active = store.hmget(ACTIVE_CONNECTIONS(), *fields)
     lifetime = store.hmget(LIFETIME_CONNECTIONS(), *fields)
@@ -156,7 +156,7 @@ async def read_connections(
 ) -> list[ConnectionView]:
     """Open connections of an account, None: of all, the oldest first; at most so many of each worker."""
     found: list[ConnectionView] = []
-    for browser in Browser:
+    for browser in ServedBrowser:
         workers = await store.zrange(PLAYWRIGHT_WORKERS(browser), 0, MOST - 1)
         for start in range(0, len(workers), BATCH):
             some = await _connections_of(store, browser, workers[start : start + BATCH], limit=limit)
@@ -165,7 +165,7 @@ async def read_connections(
 
 
 async def _connections_of(
-    store: Store, browser: Browser, workers: Sequence[str], *, limit: int
+    store: Store, browser: ServedBrowser, workers: Sequence[str], *, limit: int
 ) -> list[ConnectionView]:
     keys = [PLAYWRIGHT_CONNECTIONS(browser, worker) for worker in workers]
     replies = [store.send("ZRANGE", key, 0, limit - 1, "WITHSCORES") for key in keys]
@@ -177,7 +177,7 @@ async def _connections_of(
 
 
 async def _owned(
-    store: Store, browser: Browser, connections: Sequence[ConnectionView], *, account: str
+    store: Store, browser: ServedBrowser, connections: Sequence[ConnectionView], *, account: str
 ) -> list[ConnectionView]:
     if not connections:
         return []

@@ -22,7 +22,7 @@ from remuda.keyspace.playwright import ANY_VERSION, PLAYWRIGHT_OBSTACLES, PLAYWR
 from remuda.playwright.book import freed_bell
 from remuda.playwright.connections import Connections
 from remuda.playwright.demand import check_startable
-from remuda.playwright.model import Browser, Outcome, Place
+from remuda.playwright.model import Outcome, Place, ServedBrowser
 from remuda.playwright.wish import PlaywrightWish
 from remuda.store import Store
 
@@ -36,7 +36,7 @@ EARLY = 60.0
 LOOK_AGAIN = 0.2
 
 
-def line_of(browser: Browser, offer: str) -> str:
+def line_of(browser: ServedBrowser, offer: str) -> str:
     """The line of clients that wait for a worker of this version."""
     return f"playwright:{browser}:{offer}"
 
@@ -68,7 +68,7 @@ class WaitingRoom:
         *,
         patience: float,
         longest: int,
-        expected: Collection[Browser] = (),
+        expected: Collection[ServedBrowser] = (),
     ) -> None:
         self._store = store
         self._connections = connections
@@ -85,7 +85,7 @@ class WaitingRoom:
         """By version, workers that have refused it. An id is one worker's for ever, and so is its version."""
         self._began = clock.monotonic()
         self._unsure_until = 0.0
-        self._offered_until: dict[Browser, float] = {}
+        self._offered_until: dict[ServedBrowser, float] = {}
         """When this gateway last saw that there are workers of a browser, and for how long that counts."""
         self._is_closed = False
 
@@ -109,7 +109,7 @@ class WaitingRoom:
         self._waiting[place] = wish, offers
         place.move_to(self._lines_for(wish, offers))
 
-    async def _read_offers(self, browser: Browser) -> list[str]:
+    async def _read_offers(self, browser: ServedBrowser) -> list[str]:
         return await self._store.zrange(PLAYWRIGHT_OFFERS(browser))
 
     def _lines_for(self, wish: PlaywrightWish, offers: Iterable[str]) -> list[str]:
@@ -218,7 +218,7 @@ class WaitingRoom:
         self._offered_until[wish.browser] = clock.monotonic() + UNSURE
         return place
 
-    async def _check_startable(self, browser: Browser) -> None:
+    async def _check_startable(self, browser: ServedBrowser) -> None:
         """BrowserNotOffered if it is certain that nothing would start a worker of this browser."""
         if clock.monotonic() > max(self._unsure_until, self._offered_until.get(browser, 0.0)):
             is_early = clock.monotonic() < self._began + EARLY
@@ -272,7 +272,7 @@ class WaitingRoom:
             raise
         return found
 
-    async def _obstacles(self, browser: Browser) -> list[str]:
+    async def _obstacles(self, browser: ServedBrowser) -> list[str]:
         """Why workers of this browser take no client now."""
         with suppress(Unavailable):
             return sorted(set((await self._store.hgetall(PLAYWRIGHT_OBSTACLES(browser))).values()))

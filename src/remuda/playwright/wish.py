@@ -12,7 +12,7 @@ from remuda.fleet.browsers import BrowserConfig
 from remuda.fleet.origin import UNKNOWN, Origin
 from remuda.fleet.permits import NOTHING_MORE, Allowance
 from remuda.fleet.relay import Answer, Request
-from remuda.playwright.model import Browser, browser_of, path_version, version_of
+from remuda.playwright.model import ServedBrowser, browser_of, path_version, version_of
 from remuda.playwright.options import LaunchSieve, check_network, need_own_browser
 from remuda.playwright.room import PlaywrightConfig, are_browsers_own
 
@@ -26,7 +26,7 @@ _HERE = Answer(200, msgspec.json.encode({"wsEndpointPath": "/"}))
 class PlaywrightWish:
     """A browser for a client of a Playwright version; empty if the client does not tell it."""
 
-    browser: Browser
+    browser: ServedBrowser
     version: str
     query: str = ""
     """What the worker of a browser of one's own must know, as the query of its URL."""

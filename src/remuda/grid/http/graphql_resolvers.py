@@ -26,7 +26,7 @@ from remuda.grid.slots import owner_of
 from remuda.grid.timeouts import timeouts
 from remuda.grid.view import (
     ActiveSessions,
-    Browser,
+    BrowserView,
     OrchestratorView,
     SessionDetail,
     SessionPage,
@@ -350,10 +350,10 @@ def _held(session: SessionView, owner: OrchestratorView | None) -> Answer:
     the trigger's, or neither has one. Selenium Grid always names the platform of a slot, so triggers
     do. The version that a session got is too exact for any trigger.
     """
-    got = session.actual or Browser("", "", owner.platform if owner else "")
-    sets = session.requested or [Browser("", "", "")]
+    got = session.actual or BrowserView("", "", owner.platform if owner else "")
+    sets = session.requested or [BrowserView("", "", "")]
     asked = next((each for each in sets if each.name == got.name), sets[0])
-    return named(Browser(got.name or asked.name, asked.version, got.platform or asked.platform))
+    return named(BrowserView(got.name or asked.name, asked.version, got.platform or asked.platform))
 
 
 def _plain(capabilities: Any) -> Answer:

@@ -28,7 +28,7 @@ from remuda.grid.queue import positions
 from remuda.grid.sessions import Sessions
 from remuda.grid.timeouts import timeouts
 from remuda.grid.view import (
-    Browser,
+    BrowserView,
     Machine,
     OrchestratorView,
     SessionsView,
@@ -352,7 +352,7 @@ class SeleniumGrid:
         ]
 
 
-def named(browser: Browser) -> Capabilities:
+def named(browser: BrowserView) -> Capabilities:
     """A browser as capabilities; what may be anything is left out."""
     capabilities = {
         "browserName": browser.name,
@@ -362,7 +362,7 @@ def named(browser: Browser) -> Capabilities:
     return {name: value for name, value in capabilities.items() if value}
 
 
-def stereotype(browser: Browser) -> Capabilities:
+def stereotype(browser: BrowserView) -> Capabilities:
     """What a slot offers with this browser, in the words that Selenium's tools match capabilities by."""
     offered = named(browser)
     return {**offered, "se:downloadsEnabled": True} if keeps_downloads(browser.name) else offered
@@ -422,7 +422,7 @@ def _slot(
 
 def _holder(session: SessionView, *, uri: str, free: Capabilities) -> SlotSession:
     return SlotSession(
-        capabilities=_called(session.actual or Browser("", "", ""), session.name),
+        capabilities=_called(session.actual or BrowserView("", "", ""), session.name),
         session_id=session.id,
         start=session.alive_at or session.queued_at or NEVER,
         stereotype=stereotype(session.actual) if session.actual else free,
@@ -430,5 +430,5 @@ def _holder(session: SessionView, *, uri: str, free: Capabilities) -> SlotSessio
     )
 
 
-def _called(browser: Browser, name: str) -> Capabilities:
+def _called(browser: BrowserView, name: str) -> Capabilities:
     return {**named(browser), "se:name": name} if name else named(browser)

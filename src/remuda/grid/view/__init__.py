@@ -6,8 +6,8 @@ a transaction: a session may move on between two rounds, and then shows up as it
 
 from remuda.grid.view.model import (
     ActiveSessions,
-    Browser,
-    Client,
+    BrowserView,
+    ClientView,
     LogEntry,
     Machine,
     OrchestratorView,
@@ -22,8 +22,8 @@ from remuda.grid.view.sessions import SessionsView
 
 __all__ = [
     "ActiveSessions",
-    "Browser",
-    "Client",
+    "BrowserView",
+    "ClientView",
     "LogEntry",
     "Machine",
     "OrchestratorView",

@@ -8,7 +8,7 @@ from msgspec import Struct
 from remuda.grid.model import State
 
 
-class Browser(Struct):
+class BrowserView(Struct):
     """A browser on a platform; an empty text means any."""
 
     name: str
@@ -16,7 +16,7 @@ class Browser(Struct):
     platform: str
 
 
-class Client(Struct, rename="camel"):
+class ClientView(Struct, rename="camel"):
     """The client of a session, and when it sent its last command."""
 
     host: str
@@ -37,9 +37,9 @@ class SessionView(Struct, rename="camel", kw_only=True):
     state: State
     name: str
     build: str
-    requested: list[Browser]
-    actual: Browser | None
-    client: Client
+    requested: list[BrowserView]
+    actual: BrowserView | None
+    client: ClientView
     position: int | None
     slot: str | None
     orchestrator: str | None
@@ -128,7 +128,7 @@ class OrchestratorView(Struct, kw_only=True):
     """Why it cannot start sessions now, such as a full disk; empty while it can."""
     platform: str
     machine: Machine = Machine()
-    browsers: list[Browser]
+    browsers: list[BrowserView]
     slots: list[SlotView]
     available: int
     reclaimed: int

@@ -3,7 +3,7 @@
 from collections.abc import Awaitable
 from typing import Any
 
-from remuda.grid.view.model import Browser, Machine, OrchestratorView, SlotState, SlotView
+from remuda.grid.view.model import BrowserView, Machine, OrchestratorView, SlotState, SlotView
 from remuda.keyspace import grid
 from remuda.store import Store
 
@@ -51,7 +51,7 @@ def _orchestrator(each: str, replies: list[Any]) -> OrchestratorView:
     states = [view.state for view in views]
     arch, system, system_version = machine
     entries = (entry.partition("::") for entry in browsers)
-    offered = [Browser(name, version, platform or "") for name, _, version in entries]
+    offered = [BrowserView(name, version, platform or "") for name, _, version in entries]
     return OrchestratorView(
         id=each,
         type=kind or "",

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from remuda.base.errors import StoreUnavailable, Unavailable
 from remuda.grid.model import State
-from remuda.grid.view.model import Browser, OrchestratorView, SessionView
+from remuda.grid.view.model import BrowserView, OrchestratorView, SessionView
 from remuda.grid.view.orchestrators import live_managers, orchestrators
 from remuda.grid.view.sessions import SessionsView
 from remuda.store import Store
@@ -30,7 +30,7 @@ class QueuedSession(Struct, rename="camel"):
 
     id: str
     name: str
-    requested: list[Browser]
+    requested: list[BrowserView]
     position: int | None
     queued_at: str | None
     waited: float

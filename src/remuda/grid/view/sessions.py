@@ -17,8 +17,8 @@ from remuda.grid.sessions import Sessions
 from remuda.grid.view.mask import clip, mask
 from remuda.grid.view.model import (
     ActiveSessions,
-    Browser,
-    Client,
+    BrowserView,
+    ClientView,
     LogEntry,
     SessionDetail,
     SessionPage,
@@ -42,8 +42,8 @@ Status = Mapping[str, str]
 class Asked(Struct, frozen=True):
     """A session's capabilities, reduced to what a list shows."""
 
-    requested: list[Browser]
-    actual: Browser | None
+    requested: list[BrowserView]
+    actual: BrowserView | None
     name: str
     video: str | None
 
@@ -195,7 +195,7 @@ class SessionsView:
                     build=build,
                     requested=known.requested,
                     actual=known.actual,
-                    client=Client(*(clip(text or "") for text in await client)),
+                    client=ClientView(*(clip(text or "") for text in await client)),
                     position=waiting.get(each),
                     slot=await slot,
                     orchestrator=next(iter(await orchestrator), None),
@@ -243,9 +243,9 @@ def _reduce(requested: str | None, actual: str | None) -> Asked:
     )
 
 
-def _browser(capabilities: Mapping[str, Any]) -> Browser:
+def _browser(capabilities: Mapping[str, Any]) -> BrowserView:
     values = (capabilities.get(name) for name in ("browserName", "browserVersion", "platformName"))
-    return Browser(*(clip(value) if isinstance(value, str) else "" for value in values))
+    return BrowserView(*(clip(value) if isinstance(value, str) else "" for value in values))
 
 
 def _log_entry(number: str, fields: Mapping[str, str]) -> LogEntry:
