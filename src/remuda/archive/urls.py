@@ -110,7 +110,7 @@ class Base:
         self._encoding = "utf-8" if encoding.startswith("utf") else encoding
 
     def resolve(self, reference: str) -> str | None:
-        """The normalised URL that is meant, without its fragment; None if it is no HTTP or HTTPS URL."""
+        """The normalised URL that is meant, without its fragment; None if it is not an HTTP or HTTPS URL."""
         reference = reference.strip(_BLANK).partition("#")[0]
         if "\\" in reference:
             before, question, query = reference.partition("?")

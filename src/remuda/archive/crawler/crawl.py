@@ -209,7 +209,7 @@ class Crawl:
         left_out = len(self._order.urls) - len(starts)
         if left_out:
             self._tally.say(
-                f"{left_out} start URLs are left out: they occur twice, or are no URLs of web sites."
+                f"{left_out} start URLs are left out: they occur twice, or are not URLs of web sites."
             )
         for url in starts:
             host = host_of(url)

@@ -74,7 +74,7 @@ class HttpConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if self._done is None or self._done.done():
-            self.close()  # What nobody asked for makes the next answer ambiguous.
+            self.close()  # Bytes without a request make the next answer ambiguous.
             return
         self._last = monotonic()
         self.received += len(data)
@@ -198,14 +198,10 @@ class HttpConnection(asyncio.Protocol):
         if body.size + len(data) > self._max_body:
             data = data[: self._max_body - body.size]
             self._take(data)
-            if not self._is_done:
+            if self._done is not None and not self._done.done():
                 self._cut("length")
             return
         self._take(data)
-
-    @property
-    def _is_done(self) -> bool:
-        return self._done is None or self._done.done()
 
     def _take(self, data: bytes) -> None:
         response = self._response

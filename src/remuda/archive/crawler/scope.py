@@ -100,11 +100,10 @@ class ScopeRules:
         if kind is not LinkKind.REDIRECT and (order.depth == 0 or parent.depth >= order.depth):
             return False
         # wpull tries the parent filter on the start URL's own host only; other hosts pass it.
-        if self._keeps_below and host == root.host and not self._is_below(url, root):
+        # Compared without the scheme: http and https are one site.
+        is_below = url.partition(":")[2].startswith(root.directory.partition(":")[2])
+        if self._keeps_below and host == root.host and not is_below:
             return False
         if kind is LinkKind.REDIRECT:
             return True
         return self.covers(url, host) or (offsite and self.covers(parent.url, parent_host))
-
-    def _is_below(self, url: str, root: Root) -> bool:
-        return url.partition(":")[2].startswith(root.directory.partition(":")[2])

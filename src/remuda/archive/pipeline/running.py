@@ -63,7 +63,7 @@ LOCK_PATIENCE = 10.0
 WATERMARK = 100_000
 """URLs; as in the original."""
 LOCK = "lock"
-"""The file in a run's directory that is locked by whoever writes there."""
+"""The file in a run's directory that is locked by the process that writes there."""
 
 
 @dataclass(frozen=True)
