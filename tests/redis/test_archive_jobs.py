@@ -229,6 +229,23 @@ async def test_a_short_ident_of_the_original_is_left_to_its_pipelines(store: Sto
     assert await store.lrange(archive.PENDING()) == [ident]
 
 
+@pytest.mark.parametrize("prefix", ["", "fleet:"])
+async def test_a_job_of_the_original_goes_back_to_the_queue_that_it_came_from(
+    redis_url: str, prefix: str
+) -> None:
+    async with Store(redis_url, prefix=prefix) as store:
+        await store.hset(archive.JOB(IDENT), {"url": URL, "fetch_depth": "inf", "queued_at": "1700000000"})
+        await store.lpush(archive.PENDING_TAG("fast"), IDENT)
+        await store.sadd(archive.JOB_TAGS(), "fast")
+        claim = await claim_job(store, host="a-fast-one")
+        assert claim is not None
+
+        assert await Jobs(store).requeue(claim.run, asker=HERD)
+
+        assert await store.lrange(archive.PENDING_TAG("fast")) == [IDENT]
+        assert await store.llen(archive.PENDING()) == 0
+
+
 async def test_the_end_of_a_job_of_the_original_is_told_to_the_user_there(store: Store) -> None:
     asked = {"url": URL, "queued_at": "1700000000", "started_by": "foo", "started_in": "#bot"}
     await store.hset(archive.JOB(IDENT), asked)

@@ -23,7 +23,10 @@
 local counters = {'bytes_downloaded', 'error_count', 'items_downloaded', 'items_queued', 'last_analyzed_log_entry',
   'last_broadcasted_log_entry', 'last_trimmed_log_entry', 'log_score', 'r1xx', 'r2xx', 'r3xx', 'r4xx', 'r5xx', 'runk'}
 
-local function record_of(ident, job)
+-- The prefix of this herd's keys is not part of a queue's name in a record.
+local prefix = #KEYS[1] - #'working'
+
+local function record_of(ident, job, queue)
   local number = redis.call('HGET', job, 'run')
   if not number then
     local runs = string.format(ARGV[9], ident)
@@ -32,7 +35,8 @@ local function record_of(ident, job)
     local known = redis.call('HMGET', job, 'url', 'fetch_depth', 'queued_at', 'note')
     redis.call('HSET', job, 'run', number)
     redis.call('HSET', string.format(ARGV[8], run), 'ident', ident, 'number', number, 'account', ARGV[5],
-      'url', known[1], 'depth', known[2] or 'inf', 'queuedAt', known[3] or now, 'note', known[4] or '')
+      'url', known[1], 'depth', known[2] or 'inf', 'queuedAt', known[3] or now, 'note', known[4] or '',
+      'queue', queue:sub(prefix + 1))
     redis.call('ZADD', runs, number, number)
     redis.call('ZADD', KEYS[2], now, run)
     redis.call('ZADD', KEYS[3], now, run)
@@ -56,7 +60,7 @@ for index = 6, #KEYS do
       -- Nothing that can be run: its record has expired, or another pipeline of other software has it.
       redis.call('LREM', queue, -1, ident)
     elseif #ident >= 25 then -- The original does not pad its own: a shorter one is left to its pipelines.
-      local number, record = record_of(ident, job)
+      local number, record = record_of(ident, job, queue)
       if is_for_us(record) then
         redis.call('LREM', queue, -1, ident)
         redis.call('LPUSH', KEYS[1], ident)

@@ -78,7 +78,7 @@ class Record(Struct, rename="camel", kw_only=True):
 
     @property
     def waits_in(self) -> ListName:
-        """Its queue. Other software does not write it down."""
+        """Its queue. What other software has queued has none in its record until it is claimed."""
         return ListName(self.queue) if self.queue else queue_of(self.depth)
 
     @property
