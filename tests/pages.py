@@ -29,7 +29,8 @@ AXE = Path(__file__).parent / "acceptance/node/node_modules/axe-core/axe.min.js"
 RUN_AXE = "axe.run(document).then(found => arguments[arguments.length - 1](found.violations))"
 # Colours do not depend on the width, nor the layout on the colours.
 LOOKS = [("light", 1300), ("dark", 400)]
-DEADLINE = 30.0
+# Also of scripts: axe-core takes a second on an idle machine, and a busy one gives it little of a processor.
+DEADLINE = 60.0
 
 
 class Page:
@@ -132,6 +133,7 @@ def viewing_browser(profile: Path) -> Iterator[webdriver.Chrome]:
         options.add_argument(flag)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     browser = webdriver.Chrome(options=options, service=Service(str(installed.driver)))
+    browser.set_script_timeout(DEADLINE)
     try:
         yield browser
     finally:
