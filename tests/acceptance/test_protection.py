@@ -85,6 +85,9 @@ class Session:
 
     def is_usable(self) -> bool:
         """Whether it still shows what it is told to."""
+        if self.capabilities["browserName"] == "firefox":
+            # From a page about an error it goes to no page of data.
+            self.ask("url", {"url": "about:blank"})
         return self.text_of("data:text/html,well") == "well"
 
     def close(self) -> None:
@@ -103,6 +106,18 @@ def lender(herd: Herd, request: pytest.FixtureRequest) -> Iterator[Lender[Sessio
 def session(lender: Lender[Session]) -> Session:
     """A session that tests look at, and leave as it is but for its page."""
     return lender.lend()
+
+
+@pytest.fixture(scope="module")
+def powerful_firefoxes(herd: Herd) -> Iterator[Lender[Session]]:
+    """Lends a session with a Firefox that the client has all rights of."""
+    options = {"args": ["-headless", "-remote-allow-system-access"]}
+    wanted = {"webSocketUrl": True, "moz:firefoxOptions": options}
+    lender = Lender(
+        partial(Session, herd, "firefox", **wanted), is_usable=Session.is_usable, end=Session.close
+    )
+    yield lender
+    lender.end()
 
 
 def processes_of(herd: Herd) -> list[tuple[str, dict[str, str]]]:
@@ -225,13 +240,15 @@ def test_a_page_shows_no_file_of_the_machine(herd: Herd, session: Session, tmp_p
 def test_a_session_does_not_see_anothers_files(herd: Herd, session: Session) -> None:
     other = Session(herd, LIGHTEST)
     directories = set()
-    for process in herd.processes():
-        with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
-            if process.uids().real in UIDS and "driver" in process.name():
-                directories.add(Path(process.environ()["TMPDIR"]))
+    try:
+        for process in herd.processes():
+            with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+                if process.uids().real in UIDS and "driver" in process.name():
+                    directories.add(Path(process.environ()["TMPDIR"]))
 
-    shown = {directory: session.text_of(f"file://{directory}/") for directory in directories}
-    other.close()
+        shown = {directory: session.text_of(f"file://{directory}/") for directory in directories}
+    finally:
+        other.close()
 
     assert len(directories) >= 2
     for directory in directories:
@@ -275,8 +292,8 @@ async def test_no_extension_of_a_chromium_finds_a_program_to_start(herd: Herd, n
 
 @pytest.mark.skipif(not landlock_version(), reason="needs Landlock")
 @pytest.mark.skipif("firefox" not in NAMES, reason="needs Firefox")
-async def test_no_add_on_of_a_firefox_starts_a_program(herd: Herd) -> None:
-    session = await asyncio.to_thread(Session, herd, "firefox", webSocketUrl=True)
+async def test_no_add_on_of_a_firefox_starts_a_program(powerful_firefoxes: Lender[Session]) -> None:
+    session = powerful_firefoxes.lend()
     home = Path(session.capabilities["moz:profile"]).parent
     # The program gets the manifest as its argument, and a shell takes the words of that for commands.
     program = {"path": "/bin/sh", "description": f"$(echo > {home}/started)", "type": "stdio"}
@@ -310,7 +327,6 @@ async def test_no_add_on_of_a_firefox_starts_a_program(herd: Herd) -> None:
 
         await eventually(lambda: asyncio.to_thread(session.has_windows, 2))
         assert not (home / "started").exists()
-    session.close()
 
 
 def can_write(directory: Path, *, uid: int) -> bool:
@@ -342,12 +358,13 @@ READ_FILE = "return IOUtils.readUTF8(arguments[0]).then(text => 'read', String)"
 
 @pytest.mark.skipif(not landlock_version(), reason="needs Landlock")
 @pytest.mark.skipif("firefox" not in NAMES, reason="needs Firefox")
-def test_a_client_with_all_rights_of_a_firefox_has_none_of_the_machine(herd: Herd) -> None:
+def test_a_client_with_all_rights_of_a_firefox_has_none_of_the_machine(
+    herd: Herd, powerful_firefoxes: Lender[Session]
+) -> None:
     target = Path(f"/tmp/programs-{os.getpid()}")
     target.mkdir()
     target.chmod(0o777)
-    options = {"args": ["-headless", "-remote-allow-system-access"]}
-    session = Session(herd, "firefox", **{"moz:firefoxOptions": options})
+    session = powerful_firefoxes.lend()
     try:
         assert session.ask("moz/context", {"context": "chrome"}) is None
 
@@ -362,7 +379,6 @@ def test_a_client_with_all_rights_of_a_firefox_has_none_of_the_machine(herd: Her
         assert run(READ_FILE, "/etc/shadow") != "read"
         assert run(READ_FILE, f"{herd.data}/lock") != "read"
     finally:
-        session.close()
         subprocess.run(["rm", "-r", target], check=True)
 
 
