@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import os
 import signal
 import ssl
 import subprocess
@@ -14,6 +13,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from commands import run_command as remuda
 from herds import DEADLINE, REMUDA, Herd, new_herd
 from installed import LIGHTEST
 from remuda import __version__
@@ -27,15 +27,8 @@ from waiting import eventually
 pytestmark = pytest.mark.xdist_group("cli")
 
 
-def remuda(*args: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*REMUDA, *args],
-        env={**os.environ, "COLUMNS": "160"},
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE,
-        check=False,
-    )
+def remuda_process(*args: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*REMUDA, *args], capture_output=True, text=True, timeout=DEADLINE, check=False)
 
 
 @contextmanager
@@ -52,13 +45,13 @@ def running_role(*roles: str, data: Path, redis: str) -> Iterator[subprocess.Pop
 
 
 def test_the_version_is_told() -> None:
-    assert remuda("--version").stdout == f"remuda {__version__}\n"
+    assert remuda_process("--version").stdout == f"remuda {__version__}\n"
 
 
 def test_a_mistyped_variable_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REMUDA_SLOT", "8")
 
-    refused = remuda("run", "gateway")
+    refused = remuda_process("run", "gateway")
 
     assert refused.returncode == 1
     assert refused.stderr == "remuda: There is no variable REMUDA_SLOT; did you mean REMUDA_SLOTS?\n"
@@ -191,9 +184,9 @@ def test_what_is_not_the_url_of_a_front_door_is_refused(url: str) -> None:
         HerdAddress.parse(url)
 
 
-async def test_the_only_orchestrator_is_taken_out_of_service_and_put_back(herd: Herd) -> None:
+def test_the_only_orchestrator_is_taken_out_of_service_and_put_back(herd: Herd) -> None:
     name = (herd.data / "orchestrator-id").read_text()
-    await eventually(lambda: has_no_sessions(herd), DEADLINE)
+    asyncio.run(eventually(lambda: has_no_sessions(herd), DEADLINE))
 
     drained = remuda("drain", "--wait", "--url", herd.url)
     shown = remuda("status", "--url", herd.url)
@@ -238,7 +231,7 @@ def test_status_of_no_herd_is_one_clear_line() -> None:
     ],
 )
 def test_a_role_that_cannot_run_says_why(args: tuple[str, ...], line: str) -> None:
-    result = remuda(*args)
+    result = remuda_process(*args)
 
     assert result.returncode == 1
     assert result.stderr.startswith(line)

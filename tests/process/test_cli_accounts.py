@@ -3,6 +3,7 @@
 import asyncio
 import http.client
 import os
+import ssl
 import subprocess
 import tempfile
 import time
@@ -211,26 +212,8 @@ def try_status(herd: Herd, path: str, token: str) -> int:
         return 0
 
 
-def test_a_herd_with_a_certificate_of_its_own_is_asked(certificates: Path) -> None:
-    certificate = str(certificates / "cert.pem")
-    tls = ("--tls-cert", certificate, "--tls-key", str(certificates / "key.pem"))
-    with (
-        tempfile.TemporaryDirectory(prefix="herd-") as directory,
-        running_herd(Path(directory) / "data", "--auth", "on", *tls) as herd,
-    ):
-        own = ("--server", herd.url, "--data", str(herd.data))
-        trusted = remuda("token", "list", *own, "--cacert", certificate)
-        distrusted = remuda("token", "list", *own)
-
-    assert herd.url.startswith("https://")
-    assert trusted.returncode == 0, trusted.stderr
-    assert "admin" in trusted.stdout
-    assert distrusted.returncode == 1
-    assert "name its certificate with --cacert FILE" in distrusted.stderr
-
-
 @asynccontextmanager
-async def strict_server(token: str) -> AsyncIterator[str]:
+async def strict_server(token: str, tls: ssl.SSLContext | None = None) -> AsyncIterator[str]:
     """The URL of a front door that answers only this token."""
 
     async def serve(request: web.Request) -> web.Response:
@@ -243,11 +226,26 @@ async def strict_server(token: str) -> AsyncIterator[str]:
     app.router.add_get("/api/tokens", serve)
     runner = web.AppRunner(app)
     await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls).start()
     try:
-        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+        yield f"{'http' if tls is None else 'https'}://127.0.0.1:{runner.addresses[0][1]}"
     finally:
         await runner.cleanup()
+
+
+async def test_a_herd_with_a_certificate_of_its_own_is_asked(certificates: Path, tmp_path: Path) -> None:
+    certificate, token = str(certificates / "cert.pem"), new_token()
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    tls.load_cert_chain(certificate, certificates / "key.pem")
+    (tmp_path / "admin.token").write_text(token)
+    async with strict_server(token, tls) as url:
+        own = ("token", "list", "--server", url, "--data", str(tmp_path))
+        trusted = await asyncio.to_thread(remuda, *own, "--cacert", certificate)
+        distrusted = await asyncio.to_thread(remuda, *own)
+
+    assert (trusted.returncode, trusted.stdout) == (0, "no tokens\n"), trusted.stderr
+    assert distrusted.returncode == 1
+    assert "name its certificate with --cacert FILE" in distrusted.stderr
 
 
 async def test_a_token_is_shown_wherever_it_comes_from(tmp_path: Path) -> None:
