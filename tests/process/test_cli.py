@@ -91,11 +91,13 @@ def test_keys_shows_every_room_or_just_what_is_asked_for() -> None:
 
 
 def test_doctor_finds_what_a_herd_needs() -> None:
-    result = remuda("doctor", "--port", "0")
+    result = remuda("doctor", "--port", "0", COLUMNS="80")
 
     assert result.returncode == 0, result.stdout
     for word in ("python", "browser", "driver", "redis", "port", "data"):
         assert word in result.stdout
+    # Each check is one line, and its advice another one, however long they are.
+    assert all(line.lstrip()[0] in "✓!✗→" for line in result.stdout.splitlines())
 
 
 def test_doctor_fails_when_a_herd_could_not_run() -> None:
@@ -235,6 +237,17 @@ def test_a_role_that_cannot_run_says_why(args: tuple[str, ...], line: str) -> No
 
     assert result.returncode == 1
     assert result.stderr.startswith(line)
+    assert result.stderr.count("\n") == 1
+
+
+def test_a_role_whose_data_directory_is_a_file_says_so(redis_url: str, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+
+    result = remuda_process("run", "orchestrator", "--redis", redis_url, "--data", str(tmp_path / "file"))
+
+    assert result.returncode == 1
+    assert result.stderr.startswith("remuda: orchestrator cannot start: ")
+    assert str(tmp_path / "file") in result.stderr
     assert result.stderr.count("\n") == 1
 
 

@@ -230,7 +230,10 @@ def test_a_port_in_use_is_one_clear_line(short_path: Path) -> None:
         result = remuda("up", "--port", str(port), "--data", str(short_path))
 
     assert result.returncode == 1
-    assert result.stderr == f"remuda: Cannot listen on 127.0.0.1:{port}: Address already in use\n"
+    assert result.stderr == (
+        f"remuda: Cannot listen on 127.0.0.1:{port}: Address already in use; "
+        "stop what listens there, or choose another port\n"
+    )
 
 
 def test_an_unusable_data_directory_is_one_clear_line(short_path: Path) -> None:

@@ -1,21 +1,26 @@
 """Host names and addresses: which of them mean this machine, how they are written in a URL, and what this
 machine is."""
 
+import errno
 import ipaddress
-import os
 import platform
 import secrets
 import socket
 from typing import NamedTuple
 
 from remuda.base.certificate import Certificate
-from remuda.base.errors import Misconfigured
+from remuda.base.errors import Misconfigured, reason_of
 
 LOOPBACK = "127.0.0.1"
 BACKLOG = 1024
 
 # What Java, and with it Selenium Grid and its tools, call a processor.
 _ARCHITECTURES = {"x86_64": "amd64", "arm64": "aarch64"}
+_ADVICE = {
+    errno.EADDRINUSE: "; stop what listens there, or choose another port",
+    errno.EADDRNOTAVAIL: "; give an address of this machine",
+    errno.EACCES: "; choose a port above 1023",
+}
 
 
 def is_loopback(name: str) -> bool:
@@ -106,9 +111,9 @@ def open_listener(host: str, port: int = 0, *, backlog: int = BACKLOG, shared: b
         listener = socket.create_server((host, port), family=family, backlog=backlog, reuse_port=shared)
     except (OSError, OverflowError) as error:
         # Not the error's own text, which repeats the address.
-        code = getattr(error, "errno", None) or 0
-        reason = os.strerror(code) if code > 0 else str(error)
-        raise Misconfigured(f"Cannot listen on {host_port(host, port)}: {reason}") from error
+        reason = reason_of(error) if isinstance(error, OSError) else str(error)
+        advice = _ADVICE.get(getattr(error, "errno", None) or 0, "")
+        raise Misconfigured(f"Cannot listen on {host_port(host, port)}: {reason}{advice}") from error
     listener.setblocking(False)
     return listener
 

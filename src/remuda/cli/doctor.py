@@ -1,6 +1,7 @@
 """`remuda doctor`: what this machine has, what it lacks, and what to do about it."""
 
 import asyncio
+import sys
 
 from rich.console import Console
 from rich.table import Table
@@ -18,15 +19,14 @@ _LOOK = {CheckState.OK: ("✓", "green"), CheckState.WARN: ("!", "yellow"), Chec
 def show_doctor(config: Config) -> int:
     """Prints every check; the exit status is 1 if a herd could not run here."""
     checks = asyncio.run(examine(config, ROOMS))
-    console = Console()
     # Elsewhere than in a terminal nothing is folded: it is searched, and paths are copied from it.
-    width = None if console.is_terminal else WIDE
+    console = Console(width=None if sys.stdout.isatty() else WIDE)
     table = Table.grid(padding=(0, 2))
     for _ in range(3):
         table.add_column(overflow="fold")
     for check in checks:
         table.add_row(*_row(check))
-    console.print(table, width=width)
+    console.print(table)
     return 1 if any(check.state is CheckState.FAIL for check in checks) else 0
 
 

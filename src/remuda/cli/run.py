@@ -9,7 +9,7 @@ import uvloop
 
 from remuda.base.config import Config, HerdConfig
 from remuda.base.descriptors import raise_limit
-from remuda.base.errors import Misconfigured
+from remuda.base.errors import Misconfigured, reason_of
 from remuda.base.log import configure_logs
 from remuda.base.systemd import keep_watchdog, notify
 from remuda.cli.rooms import ROOMS
@@ -49,7 +49,12 @@ async def _live(kinds: Sequence[RoleKind], config: Config, rooms: Sequence[Room]
         is_alone = len(kinds) == 1
         drains = [(is_alone and kind.drain_alone) or kind.drain for kind in kinds]
         drain = max(seconds(config) for seconds in drains)
-        life = Life(store, [kind.make(surroundings) for kind in kinds], drain_timeout=drain)
+        try:
+            roles = [kind.make(surroundings) for kind in kinds]
+        except OSError as error:  # Of the data directory, for instance.
+            named = f"{error.filename}: " if error.filename else ""
+            raise Misconfigured(f"{title} cannot start: {named}{reason_of(error)}") from error
+        life = Life(store, roles, drain_timeout=drain)
         install_signals(life)
         life.on_ready = lambda: notify("READY=1")
         life.on_leaving = lambda: notify("STOPPING=1")

@@ -11,8 +11,8 @@ from remuda.fleet.relay.head import CHUNKED, UNTIL_CLOSE
 MAX_LINE = 4 * 1024
 MAX_TRAILERS = 16 * 1024
 # What the lines between the chunks of a request may take, and that part of its content beside: each costs
-# microseconds and, where a body is put together, memory. With a byte in each, 17 MB took 17 s and 850 MB (on a
-# busy machine).
+# microseconds and, where a body is put together, memory. With a byte in each, 17 MB took 17 s and 850 MB on a
+# busy machine.
 FREE_LINES = 256 * 1024
 LINES_PART = 64
 
