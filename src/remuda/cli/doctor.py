@@ -9,7 +9,7 @@ from rich.text import Text
 
 from remuda.base.config import Config
 from remuda.cli.rooms import ROOMS
-from remuda.fleet.room import Check, CheckState
+from remuda.fleet.room import CheckState
 from remuda.ops.doctor import examine
 
 WIDE = 1000
@@ -25,14 +25,10 @@ def show_doctor(config: Config) -> int:
     for _ in range(3):
         table.add_column(overflow="fold")
     for check in checks:
-        table.add_row(*_row(check))
+        mark, colour = _LOOK[check.state]
+        found = Text(check.found)
+        if check.advice:
+            found.append(f"\n→ {check.advice}", style=colour)
+        table.add_row(Text(mark, style=colour), Text(check.name, style="bold"), found)
     console.print(table)
     return 1 if any(check.state is CheckState.FAIL for check in checks) else 0
-
-
-def _row(check: Check) -> tuple[Text, Text, Text]:
-    mark, colour = _LOOK[check.state]
-    found = Text(check.found)
-    if check.advice:
-        found.append(f"\n→ {check.advice}", style=colour)
-    return Text(mark, style=colour), Text(check.name, style="bold"), found

@@ -8,6 +8,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from remuda.base.errors import Unavailable
 from remuda.cli.front_door import HerdAddress, ask_herd
 from remuda.cli.tables import since, span, table
 
@@ -27,14 +28,19 @@ _COLOURS = {
 def show_status(herd: HerdAddress, *, watch: bool) -> int:
     """Prints the herd's state, once or until Ctrl-C; the exit status."""
     console = Console()
+    shown: Group | Text = _picture(read_overview(herd), herd.url)
     if not watch:
-        console.print(_picture(read_overview(herd), herd.url))
+        console.print(shown)
         return 0
-    with Live(console=console, screen=True, auto_refresh=False) as live:
+    with Live(shown, console=console, screen=True, auto_refresh=False) as live:
         try:
             while True:
-                live.update(_picture(read_overview(herd), herd.url), refresh=True)
                 time.sleep(REFRESH_EVERY)
+                try:
+                    shown = _picture(read_overview(herd), herd.url)
+                except Unavailable as error:  # It may just be restarted.
+                    shown = Text(error.message, style="red")
+                live.update(shown, refresh=True)
         except KeyboardInterrupt:
             return 0
 
@@ -45,7 +51,8 @@ def read_overview(herd: HerdAddress) -> Any:
 
 
 def _picture(overview: Any, url: str) -> Group:
-    slots, queue = overview["slots"], overview["queue"]
+    slots, queue, orchestrators = overview["slots"], overview["queue"], overview["orchestrators"]
+    draining = sum(each["draining"] for each in orchestrators)
     title = Text.assemble(
         ("Remuda ", "bold"),
         f"{overview['version']} at {url}   ",
@@ -54,7 +61,7 @@ def _picture(overview: Any, url: str) -> Group:
             "green" if slots["used"] < slots["total"] else "yellow",
         ),
         f"   {len(queue)} waiting",
-        (_draining(overview["orchestrators"]), _COLOURS["draining"]),
+        (f"   {draining} of {len(orchestrators)} orchestrators draining" if draining else "", "yellow"),
     )
     return Group(
         title,
@@ -66,11 +73,6 @@ def _picture(overview: Any, url: str) -> Group:
     )
 
 
-def _draining(orchestrators: list[Any]) -> str:
-    count = sum(each["draining"] for each in orchestrators)
-    return f"   {count} of {len(orchestrators)} orchestrators draining" if count else ""
-
-
 def sessions_table(sessions: list[Any]) -> Table | Text:
     """Sessions, as a person wants to see them."""
     if not sessions:
@@ -80,20 +82,16 @@ def sessions_table(sessions: list[Any]) -> Table | Text:
         browser = (
             session["actual"] or next(iter(session["requested"]), None) or {"name": "any", "version": ""}
         )
+        position = "" if session["position"] is None else f" #{session['position']}"
         shown.add_row(
             session["id"],
-            Text(_state(session), style=_COLOURS.get(session["state"], "")),
+            Text(f"{session['state']}{position}", style=_COLOURS.get(session["state"], "")),
             f"{browser['name']} {browser['version']}".strip(),
             session["name"],
             session["client"]["host"],
             span(session["age"]),
         )
     return shown
-
-
-def _state(session: Any) -> str:
-    """The session's state, and in the queue its position."""
-    return session["state"] if session["position"] is None else f"{session['state']} #{session['position']}"
 
 
 def _playwright(playwright: Any) -> list[Table | Text]:

@@ -1,0 +1,40 @@
+"""`remuda status --watch` beside a herd that is restarted."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from remuda.base.errors import Unavailable
+from remuda.cli import status
+from remuda.cli.front_door import HerdAddress
+
+OVERVIEW = {
+    "version": "0.1.0",
+    "slots": {"used": 0, "total": 1},
+    "queue": [],
+    "orchestrators": [{"draining": True}],
+    "sessions": [],
+    "playwright": {"workers": [], "queue": [], "connections": 0},
+    "roles": [],
+}
+
+
+def test_a_herd_that_is_away_for_a_while_is_watched_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    def answers() -> Iterator[Any]:
+        yield from (OVERVIEW, Unavailable("No herd answers"), OVERVIEW, KeyboardInterrupt())
+
+    coming = answers()
+
+    def read(_herd: HerdAddress) -> Any:
+        answer = next(coming)
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(status, "read_overview", read)
+    monkeypatch.setattr(status, "REFRESH_EVERY", 0.0)
+
+    assert status.show_status(HerdAddress("http://127.0.0.1:1"), watch=True) == 0
+
+    assert next(coming, None) is None
