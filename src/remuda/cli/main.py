@@ -178,7 +178,7 @@ def sessions(
 ) -> None:
     """Show the sessions of a running herd, or end some of them."""
     from remuda.base.errors import InvalidArgument
-    from remuda.cli.sessions import kill_sessions, show_sessions
+    from remuda.cli.status import kill_sessions, show_sessions
 
     match words or []:
         case []:

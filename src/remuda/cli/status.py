@@ -1,7 +1,10 @@
-"""`remuda status`: slots, sessions, Playwright workers and roles of a running herd, in a terminal."""
+"""`remuda status` and `remuda sessions`: slots, sessions, Playwright workers and roles of a running herd, and
+the end of sessions."""
 
 import time
+from collections.abc import Iterable
 from typing import Any
+from urllib.parse import quote
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -45,6 +48,18 @@ def show_status(herd: HerdAddress, *, watch: bool) -> int:
             return 0
 
 
+def show_sessions(herd: HerdAddress) -> None:
+    """Prints the sessions that have not ended."""
+    Console().print(_sessions(read_overview(herd)["sessions"]))
+
+
+def kill_sessions(herd: HerdAddress, sessions: Iterable[str]) -> None:
+    """Ends each of the sessions, and says so; Lost at the first that is not there."""
+    for session in sessions:
+        answer = ask_herd(herd, f"/api/sessions/{quote(session, safe='')}", method="DELETE")
+        print(f"{answer['id']} {'ended' if answer['ended'] else 'had already ended'}")
+
+
 def read_overview(herd: HerdAddress) -> Any:
     """The herd's own overview."""
     return ask_herd(herd, "/api/overview")
@@ -66,15 +81,14 @@ def _picture(overview: Any, url: str) -> Group:
     return Group(
         title,
         Text(),
-        sessions_table(overview["sessions"]),
+        _sessions(overview["sessions"]),
         Text(),
         *_playwright(overview["playwright"]),
         _roles(overview["roles"]),
     )
 
 
-def sessions_table(sessions: list[Any]) -> Table | Text:
-    """Sessions, as a person wants to see them."""
+def _sessions(sessions: list[Any]) -> Table | Text:
     if not sessions:
         return Text("no sessions", style="dim")
     shown = table("session", "state", "browser", "name", "client", "age")

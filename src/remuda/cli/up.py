@@ -2,7 +2,8 @@
 
 This process only watches over the others: Redis, the front door, one for all roles that can share a process,
 and the crews that are started when they are wanted. It holds the public port, so that a gateway that has to
-be restarted refuses nobody, and a tether to each child, so that nothing outlives it, whatever happens to it.
+be restarted refuses no connection, and a tether to each child, so that nothing outlives it, whatever
+happens to it.
 """
 
 import asyncio

@@ -41,17 +41,14 @@ class Gc(Role):
         while True:
             try:
                 async with self._lease.held():
-                    await self._work()
+                    while True:
+                        await self.run_once()
+                        await asyncio.sleep(self._interval)
             except LeaseLost:
                 log.debug("another gc works")
             except Unavailable as error:
                 log.warning("lease not asked for", reason=error.message)
             await asyncio.sleep(self._ask_every)
-
-    async def _work(self) -> None:
-        while True:
-            await self.run_once()
-            await asyncio.sleep(self._interval)
 
     async def run_once(self) -> Counter[str]:
         """Runs each sweep once; what they did."""
