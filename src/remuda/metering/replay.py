@@ -98,7 +98,7 @@ class Replay:
     # The spool
 
     async def replay_spool(self) -> Counter[str]:
-        """Counts the events of all segments that nobody writes to any more."""
+        """Counts the events of all segments that no process writes to any more."""
         done: Counter[str] = Counter()
         for path in segments(self._directory):
             try:
@@ -120,7 +120,7 @@ class Replay:
     async def _replay_segment(self, path: Path, file: int) -> Counter[str]:
         size = os.fstat(file).st_size
         content = os.pread(file, size, 0)
-        # What has no line break at its end was torn by a death, and promised to nobody.
+        # A line without a break at its end was cut off by a kill. Its push was never answered.
         lines = content[: content.rfind(b"\n") + 1].splitlines()
         age = clock.now() - os.fstat(file).st_mtime
         is_forgotten = age > self._metering.rules.remember

@@ -201,7 +201,8 @@ class UsageReports:
         if any(not is_resource(name) for name in asked):
             raise InvalidArgument("A resource has up to 255 letters, digits, '.', '_' and '-'")
         if own is None:
-            return asked or await self._all(service, query.level)
+            used_last = ("ZRANGE", RESOURCES(service.name, query.level), 0, MAX_RESOURCES - 1, "REV")
+            return asked or list(await self._store.send(*used_last))
         if query.level is Level.ACCOUNTS:
             if set(asked) - {own}:
                 raise Forbidden(f"This token sees the usage of the account {own!r} only.")
@@ -214,13 +215,6 @@ class UsageReports:
         if set(owners) - {own, None}:
             raise Forbidden(f"This token sees the usage of the account {own!r} only.")
         return [name for name, owner in zip(asked, owners, strict=True) if owner == own]
-
-    async def _all(self, service: Service, level: Level) -> list[str]:
-        """Those that were used last."""
-        found: list[str] = await self._store.send(
-            "ZRANGE", RESOURCES(service.name, level), 0, MAX_RESOURCES - 1, "REV"
-        )
-        return found
 
     async def list_resources(self, request: Request, query: ResourcesQuery) -> ResourceList:
         service, own = self._services.find(query.service), origin_of(request).limited_to

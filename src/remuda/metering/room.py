@@ -89,20 +89,15 @@ def precision_of(config: Config) -> Precision:
 def counting_of(config: Config) -> Counting:
     """What is counted of each event."""
     options = config[MeteringConfig]
-    operations = options.metering_operations.lower().split()
+    named = options.metering_operations.lower().split()
+    operations = None if named == ["all"] else frozenset(named) - {"none"}
     try:
         levels = frozenset(map(Level, options.metering_levels.split()))
     except ValueError as error:
         raise Misconfigured(f"metering_levels: {error}; the levels are {', '.join(Level)}") from None
     if not levels:
         raise Misconfigured("metering_levels names no level")
-    return Counting(levels=levels, operations=_operations(operations))
-
-
-def _operations(names: list[str]) -> frozenset[str] | None:
-    if names == ["all"]:
-        return None
-    return frozenset() if names == ["none"] else frozenset(names)
+    return Counting(levels=levels, operations=operations)
 
 
 def kept_days_of(config: Config) -> Mapping[Level, int]:

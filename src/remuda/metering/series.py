@@ -87,8 +87,11 @@ class SeriesReader:
         gate = asyncio.Semaphore(TOGETHER)
 
         async def read(resource: str) -> Series:
+            reading = _Resource(self._store, self._service, level, resource, self._slot)
             async with gate:
-                return await self._read(level, resource, steps)
+                while (found := await reading.read(steps)) is None:
+                    pass  # Days were packed meanwhile.
+                return found
 
         return await asyncio.gather(
             *(
@@ -101,12 +104,6 @@ class SeriesReader:
     async def _nothing(self, resource: str, steps: SeriesSteps) -> Series:
         nothing = {state: [0] * steps.count for state in self._service.states}
         return Series(resource, {}, nothing, {state: list(each) for state, each in nothing.items()})
-
-    async def _read(self, level: Level, resource: str, steps: SeriesSteps) -> Series:
-        while True:
-            found = await _Resource(self._store, self._service, level, resource, self._slot).read(steps)
-            if found is not None:
-                return found
 
 
 class _Resource:
@@ -129,7 +126,7 @@ class _Resource:
         # Of later days, only by how much they have changed a state is of interest, unless its oldest point is
         # in one of them.
         split = {day for day in days if day * DAY_MS < end}
-        split |= {slot // DAY_MS for _, slot in oldest.values() if slot // DAY_MS in days}
+        split |= {slot // DAY_MS for slot, _ in oldest.values() if slot // DAY_MS in days}
         names = [*_single_names(service, metered, range(max(steps.start, closed), end, self._slot))]
         async with self._store.transaction() as commands:
             singles = [
@@ -174,24 +171,20 @@ class _Resource:
                 numbers[(slot - steps.start) // steps.width] += by
         for state in service.states:
             recorded = _read_points(await points[state])
-            if (recorded[0] if recorded else None) != _first(oldest.get(state)):
+            if (recorded[0] if recorded else None) != oldest.get(state):
                 return None
             line = _StateLine(recorded, [(slot, by) for name, slot, by in changes if name == state], closed)
             series.states[state], series.held[state] = line.over(steps, end, now)
         return series
 
     async def _oldest_points(self, send: Any) -> dict[str, tuple[int, int]]:
-        """State -> value and time slot of its oldest point that is kept."""
+        """State -> time slot and value of its oldest point that is kept."""
         replies: dict[str, Awaitable[Any]] = {
             state: send("ZRANGE", METER_STATE(*self._metered, state), 0, 0, "WITHSCORES")
             for state in self._service.states
         }
         found = {state: _read_points(await reply) for state, reply in replies.items()}
-        return {state: (points[0][1], points[0][0]) for state, points in found.items() if points}
-
-
-def _first(oldest: tuple[int, int] | None) -> tuple[int, int] | None:
-    return None if oldest is None else (oldest[1], oldest[0])
+        return {state: points[0] for state, points in found.items() if points}
 
 
 class _StateLine:

@@ -39,7 +39,7 @@ class Spool:
             try:
                 await asyncio.to_thread(self._write, b"".join(line + b"\n" for line in lines))
             except OSError as error:
-                # What is torn at the end of a segment was promised to nobody, and is skipped by the replay.
+                # A half-written line at the end of a segment is skipped by the replay: its push fails here.
                 self._leave()
                 raise StoreUnavailable(f"Redis is away, and the spool cannot be written: {error}") from error
         asyncio.get_running_loop().call_later(SEGMENT_AGE, self._leave_if_old)

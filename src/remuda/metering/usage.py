@@ -68,7 +68,7 @@ class UsageReader:
 
     async def read(self, level: Level, resources: Sequence[str], asked: TimeRange) -> list[Usage]:
         """The usage of each resource, in their order."""
-        # Nothing is counted later than this, and nobody should have it looked for.
+        # Nothing is counted later than this, so nothing is looked for there.
         asked = TimeRange(asked.start, min(asked.end, clock.now_ms() + FUTURE_MS))
         chunks = [resources[start : start + TOGETHER] for start in range(0, len(resources), TOGETHER)]
         found = await asyncio.gather(*(self._read(level, chunk, asked) for chunk in chunks))
