@@ -52,7 +52,7 @@ class StaticDirectory:
     def find_storage(self, storage: StorageId) -> Address:
         return self._pages
 
-    def forget(self, address: Address) -> None: ...
+    def forget(self, address: Address, *, may_run: bool) -> None: ...
 
 
 class Secret:

@@ -191,7 +191,7 @@ class OnlyApi:
     def find_storage(self, storage: StorageId) -> Address:
         raise UpstreamUnavailable
 
-    def forget(self, address: Address) -> None: ...
+    def forget(self, address: Address, *, may_run: bool) -> None: ...
 
 
 @asynccontextmanager

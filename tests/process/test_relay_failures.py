@@ -182,6 +182,26 @@ async def test_a_router_may_know_why_an_upstream_hung_up() -> None:
         assert kit.upstream.received == POST
 
 
+@pytest.mark.parametrize("hangs_up", [True, False])
+async def test_a_router_is_told_whether_the_upstream_had_taken_the_connection(hangs_up: bool) -> None:
+    told: list[bool] = []
+
+    def make(address: Address) -> Router:
+        def route(request: Request) -> Plan:
+            if request.refused is not None:
+                told.append(request.was_sent)
+                raise SessionLost
+            return Forward(address if hangs_up else nobody())
+
+        return route
+
+    async with relaying(make) as kit:
+        kit.upstream.reply = hang_up
+        await (await kit.send(POST)).receive(b"SessionLost")
+
+        assert told == [hangs_up]
+
+
 def once(line: Line) -> None:
     """Answer the first request, hang up on the second."""
     if line.received in (GET, POST):

@@ -45,7 +45,7 @@ class Places:
         assert storage == STORAGE_ID
         return STORAGE
 
-    def forget(self, address: Address) -> None:
+    def forget(self, address: Address, *, may_run: bool) -> None:
         self.forgotten.append(address)
 
 

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from remuda.base.certificate import why_tls_failed
 from remuda.base.descriptors import own_lack
-from remuda.base.errors import UpstreamUnavailable, UpstreamUntrusted
+from remuda.base.errors import UpstreamLost, UpstreamUnavailable, UpstreamUntrusted
 from remuda.fleet.relay.address import Address
 from remuda.fleet.relay.body import MalformedBody, body_of, unchunk
 from remuda.fleet.relay.errors import WEBSOCKET_VERSION, MalformedResponse
@@ -111,6 +111,7 @@ async def _exchange(
 ) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
     """A connection, which is closed at the end; with `keep`, only if the end is an error. Foreign errors
     become ours."""
+    is_connected = False
     try:
         async with asyncio.timeout(timeout):
             reader, writer = await asyncio.open_connection(
@@ -120,6 +121,7 @@ async def _exchange(
                 ssl=tls,
                 local_addr=(source, 0) if source else None,
             )
+            is_connected = True
             try:
                 yield reader, writer
             except BaseException:
@@ -137,8 +139,9 @@ async def _exchange(
             reason = why_tls_failed(error)
         if isinstance(error, TimeoutError):
             reason = "too late" if timeout is None else f"nothing within {timeout:g} s"
-        is_untrusted = isinstance(error, ssl.SSLCertVerificationError)
-        kind = UpstreamUntrusted if is_untrusted else UpstreamUnavailable
+        kind = UpstreamLost if is_connected else UpstreamUnavailable
+        if isinstance(error, ssl.SSLCertVerificationError):
+            kind = UpstreamUntrusted
         raise kind(f"{address} does not answer: {reason}.") from error
     except (MalformedResponse, MalformedBody) as error:
         raise UpstreamUnavailable(f"{address} did not answer in HTTP/1.1: {error}.") from error

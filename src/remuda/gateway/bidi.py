@@ -14,7 +14,13 @@ from typing import Any
 import msgspec
 
 from remuda.accounts.model import EVERYTHING
-from remuda.base.errors import RemudaError, SessionNotCreated, UpstreamUnavailable, UpstreamUntrusted
+from remuda.base.errors import (
+    RemudaError,
+    SessionNotCreated,
+    UpstreamLost,
+    UpstreamUnavailable,
+    UpstreamUntrusted,
+)
 from remuda.base.ids import SessionId
 from remuda.base.log import get_logger
 from remuda.fleet.http_client import accept_key, ask, dial_websocket
@@ -194,7 +200,7 @@ class Bidi:
         except UpstreamUntrusted:
             raise
         except UpstreamUnavailable as error:
-            self._directory.forget(manager)
+            self._directory.forget(manager, may_run=isinstance(error, UpstreamLost))
             log.warning("session not created", reason=error.message)
             raise SessionNotCreated(MANAGER_LOST) from error
         try:

@@ -41,6 +41,7 @@ from remuda.base.errors import (
     UnknownCommand,
     UnknownMethod,
     UpgradeRequired,
+    UpstreamLost,
     UpstreamUnavailable,
     UpstreamUntrusted,
 )
@@ -183,7 +184,7 @@ class Cdp:
         except UpstreamUntrusted:
             raise
         except UpstreamUnavailable as error:
-            self.directory.forget(manager)
+            self.directory.forget(manager, may_run=isinstance(error, UpstreamLost))
             log.warning("session not created", session=session, reason=error.message)
             raise Unavailable(MANAGER_LOST) from error
         if status == 200:

@@ -33,8 +33,9 @@ class Directory(Protocol):
 
     def find_storage(self, storage: StorageId) -> Address | Awaitable[Address]: ...
 
-    def forget(self, address: Address) -> None:
-        """Nothing listens at this address any more: look up again."""
+    def forget(self, address: Address, *, may_run: bool) -> None:
+        """Look up again: nothing listens at this address any more, or it has broken off an exchange and
+        `may_run`."""
 
 
 class SessionDirectory(Directory, Protocol):

@@ -109,7 +109,7 @@ class Door:
     def route(self, request: Request) -> Plan | Awaitable[Plan]:
         """Where the request goes; awaitable only if a process has to be looked up."""
         if request.refused is not None:
-            self._directory.forget(request.refused)
+            self._directory.forget(request.refused, may_run=request.was_sent)
             self.journal.node_lost(request)
         # A client sends the same few heads again and again: 0.1 µs instead of 3. So its token is not even
         # hashed for each command. To compare the epoch and the session's account takes 0.3 µs, with auth on

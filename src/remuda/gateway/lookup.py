@@ -128,8 +128,12 @@ class RedisDirectory:
                 return session
         return None
 
-    def forget(self, address: Address) -> None:
-        self._avoided[address] = clock.monotonic() + AVOID_FOR
+    def forget(self, address: Address, *, may_run: bool) -> None:
+        # A process that serves many clients is not given up for one of them: the next look brings it back if
+        # it is still registered. A node that breaks off without an answer has died, and its session with it.
+        is_shared = address in (*self._managers, *self._apis, *self._storages.values())
+        if not (may_run and is_shared):
+            self._avoided[address] = clock.monotonic() + AVOID_FOR
         for known in (self._managers, self._apis):
             if address in known:
                 known.remove(address)

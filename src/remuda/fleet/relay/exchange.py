@@ -320,7 +320,7 @@ class Exchange(Answering):
 
         Only for what it raises: the request was sent once and must not be sent again.
         """
-        self.request.refused = plan.address
+        self.request.refused, self.request.was_sent = plan.address, True
         again = self._relay.router(self.request)
         if not isinstance(again, Plan):
             await again

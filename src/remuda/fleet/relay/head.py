@@ -206,6 +206,8 @@ class Request(msgspec.Struct):
     client: str
     # Set when this address did not take the request and the router is asked again.
     refused: Address | None = None
+    # Whether that address had taken the connection: its process may run, and have ended this exchange only.
+    was_sent: bool = False
 
     @property
     def is_upgrade(self) -> bool:
