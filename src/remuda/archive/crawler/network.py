@@ -224,7 +224,10 @@ class ConnectionPool:
 
     def _check(self, host: str, addresses: tuple[str, ...]) -> None:
         if not self._network.allow_private_addresses and not any(map(is_public, addresses)):
-            raise FetchFailed(f"{host} has only addresses that must not be reached", is_final=True)
+            raise FetchFailed(
+                f"{host} has only addresses that must not be reached: see the option allow_private_addresses",
+                is_final=True,
+            )
 
     # Proxies
 
