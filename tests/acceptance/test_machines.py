@@ -80,7 +80,11 @@ async def check_books(layout: Layout) -> None:
             free = [await store.llen(grid.ORCHESTRATOR_SLOTS_AVAILABLE(each)) for each in layout.ids]
             return free == [1, 1]
 
-        await eventually(all_free, DEADLINE)
+        try:
+            await eventually(all_free, DEADLINE)
+        except AssertionError as error:
+            holders = [await store.hgetall(grid.ORCHESTRATOR_HOLDERS(each)) for each in layout.ids]
+            raise AssertionError(f"{error}\nheld: {holders}\n{layout.herd.logs()}") from error
         await check_slots(store, layout.ids)
         await check_counters(store)
         assert await take_census(store) == []
