@@ -63,7 +63,6 @@ class FakeDriver:
         self.address = self.bidi_address = Address("127.0.0.1", 9)
         self.prefix, self.source = "", ""
         self.launcher: Path | None = None
-        self.on_open: Callable[[], None] = lambda: None
         self.is_stopped = False
 
     async def start(self, *, timeout: float) -> None: ...
@@ -77,7 +76,6 @@ class FakeDriver:
     def take_early(self) -> None: ...
 
     async def new_session(self, request: Any, *, timeout: float) -> tuple[str, dict[str, Any]]:
-        self.on_open()
         return new_id(), {"browserName": "chrome", "browserVersion": "81.0"}
 
     def browser_pid(self, actual: dict[str, Any]) -> None: ...
@@ -125,7 +123,7 @@ class NodeProvisioner:
     def __init__(self, chaos: "Chaos", own: OrchestratorId) -> None:
         self._chaos = chaos
         self._own = own
-        self.on_gone: OnGone = lambda session: None
+        self.on_gone: OnGone
 
     async def start(self, on_gone: OnGone) -> list[Offer]:
         self.on_gone = on_gone

@@ -36,7 +36,7 @@ class FakeProvisioner:
         self.failure: Exception | None = None
         self.ending = asyncio.Event()
         self.ending.set()
-        self.on_gone: OnGone = lambda session: None
+        self.on_gone: OnGone
 
     async def start(self, on_gone: OnGone) -> list[Offer]:
         self.on_gone = on_gone

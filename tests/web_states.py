@@ -1,7 +1,7 @@
 """States of the grid to look at, written by the parts that write them in earnest, but without a browser."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
@@ -26,7 +26,7 @@ from remuda.gateway.door import Door
 from remuda.grid.capabilities import Capabilities, Offer
 from remuda.grid.model import State
 from remuda.grid.omission import encode_request
-from remuda.grid.orchestrator.provisioner import Note
+from remuda.grid.orchestrator.provisioner import Note, OnGone
 from remuda.grid.orchestrator.role import Orchestrator
 from remuda.grid.sessions import Sessions, node_beat
 from remuda.grid.slots import Slots
@@ -47,7 +47,7 @@ class NoBrowsers:
     def __init__(self, *offers: Offer) -> None:
         self._offers = offers or (CHROME,)
 
-    async def start(self, on_gone: Callable[[SessionId], None]) -> list[Offer]:
+    async def start(self, on_gone: OnGone) -> list[Offer]:
         return list(self._offers)
 
     async def provision(self, session: SessionId, wanted: list[Capabilities], note: Note) -> None: ...

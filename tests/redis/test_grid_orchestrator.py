@@ -200,6 +200,21 @@ async def test_a_session_whose_node_dies_with_its_browser_has_ended(
 
 
 @pytest.mark.usefixtures("orchestrator")
+async def test_a_session_that_had_a_browser_gets_no_other_node_though_redis_has_lost_it(
+    store: Store, provisioner: FakeProvisioner
+) -> None:
+    session = await placed(store)
+    await eventually(lambda: provisioner.provisioned == [session])
+    # A fail-over: all that its node and its manager have written since then is gone.
+    await Sessions(store).boot(session, is_warm=False)
+
+    provisioner.on_gone(session, had_browser=True)
+
+    await eventually(lambda: is_settled(store, session))
+    assert provisioner.provisioned == [session]
+
+
+@pytest.mark.usefixtures("orchestrator")
 async def test_a_session_that_nobody_waits_for_gets_no_other_node(
     store: Store, provisioner: FakeProvisioner
 ) -> None:

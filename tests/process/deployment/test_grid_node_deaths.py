@@ -10,6 +10,7 @@ from deployments import DEADLINE, Client, Deployment, assert_ended, node_of
 from installed import needs_browser
 from processes import children_of, family, name_of
 from remuda.base.ids import SessionId
+from remuda.keyspace import grid
 from remuda.store import Store
 from waiting import eventually
 
@@ -44,6 +45,23 @@ async def test_a_killed_node_takes_its_browser_with_it(
     codes = await assert_ended(store, client, session, was)
     assert codes[-1] == "TERM"
     assert not list(deployment.temporary.glob(f"remuda-{node.pid}-*"))
+
+
+async def test_a_session_that_had_a_browser_gets_no_other_though_redis_has_lost_it(
+    store: Store, client: Client, deployment: Deployment
+) -> None:
+    session = await client.open()
+    node = await node_of(store, session, deployment)
+    was = family(node)
+    # As after a fail-over that has lost everything since the node was scheduled.
+    await store.hdel(grid.SESSION_STATUS(session), "aliveAt")
+    await store.delete(grid.SESSION_UPSTREAM(session))
+    await store.set(grid.SESSION_HEARTBEAT_MANAGER(session), "1")
+
+    node.kill()
+
+    codes = await assert_ended(store, client, session, was)
+    assert "RESCHED" not in codes
 
 
 @pytest.mark.parametrize("victim", [driver_of, browser_of])

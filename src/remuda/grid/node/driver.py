@@ -84,8 +84,6 @@ class Driver:
         """The one of its browsers that has a launcher."""
         self._early: tuple[str, Capabilities] | None = None
         self._watch: asyncio.Task[None] | None = None
-        self.on_open: Callable[[], None] = lambda: None
-        """Called once the session's browser is there."""
         args = " ".join(browser.family.driver_args)
         self._host = hidden_loopback() if "{host}" in args else "127.0.0.1"
         self._secret = secrets.token_urlsafe()
@@ -366,11 +364,6 @@ class Driver:
     async def new_session(self, request: Capabilities, *, timeout: float) -> tuple[str, Capabilities]:
         """The driver's session id and capabilities; when it refuses, DriverUnavailable in its own words, or
         InvalidArgument if it does not understand what is wanted."""
-        session = await self._new_session(request, timeout=timeout)
-        self.on_open()
-        return session
-
-    async def _new_session(self, request: Capabilities, *, timeout: float) -> tuple[str, Capabilities]:
         wanted = msgspec.json.encode(request)
         if self.launcher is None:
             status, body = await self.call("POST", "/session", wanted, timeout=timeout)
@@ -431,7 +424,7 @@ class Driver:
 
     async def open_early(self, request: Capabilities, *, timeout: float) -> None:
         """Starts a browser for a session to come."""
-        self._early = await self._new_session(request, timeout=timeout)
+        self._early = await self.new_session(request, timeout=timeout)
         pid = self.browser_pid(self._early[1])
         if pid is not None:
             self._watch = asyncio.create_task(self._fall_with_browser(pid), name="watch early browser")
@@ -447,8 +440,6 @@ class Driver:
         session, self._early = self._early, None
         if self._watch is not None:
             self._watch.cancel()
-        if session is not None:
-            self.on_open()
         return session
 
 

@@ -89,6 +89,7 @@ class Node:
         self._idleness = Idleness()
         self._fate = Fate()
         self._warming: asyncio.Task[None]
+        self._on_open: Callable[[], None]
         self._was_warm = False
         self._commands: NodeCommands | None = None
         self._recorder: Recorder | None = None
@@ -116,8 +117,8 @@ class Node:
         on_open: Callable[[], None] = lambda: None,
     ) -> None:
         """Begins to start the driver, so that a session only has to wait for its browser, or for nothing at
-        all if that is started too; calls back once all is there, and once the session has its browser."""
-        self._driver.on_open = on_open
+        all if that is started too. Calls back once all is there, and once Redis knows of the browser."""
+        self._on_open = on_open
         self._warming = asyncio.create_task(
             self._warm_up(with_browser=with_browser, on_warm=on_warm), name="warm up"
         )
@@ -306,6 +307,7 @@ class Node:
             is_tls=self._hosts.certificate is not None,
             actual=granted,
         )
+        self._on_open()
 
     async def _allow_downloads(self, inner_id: str) -> None:
         # Every other browser heeds its preferences.

@@ -102,7 +102,7 @@ class LocalProvisioner:
         self._is_refilling = False
         self._is_stopping = False
         self._tasks = Tasks()
-        self._on_gone: OnGone = lambda session: None
+        self._on_gone: OnGone | None = None
 
     # Its life
 
@@ -240,8 +240,8 @@ class LocalProvisioner:
                 log.warning("warm node died", pid=node.pid)
                 self._tasks.spawn(self._replace(), name="replace a warm node")
         await asyncio.to_thread(clear_orphans)
-        if node.session is not None:
-            self._on_gone(node.session)
+        if node.session is not None and self._on_gone is not None:
+            self._on_gone(node.session, had_browser=node.had_browser)
 
     async def _replace(self) -> None:
         await asyncio.sleep(REPLACE_AFTER)

@@ -38,6 +38,8 @@ class NodeProcess:
         self.session = session
         self._pidfd = pidfd
         self.gone = asyncio.Event()
+        self.had_browser = False
+        """Whether it has said so. One that an earlier life has started says nothing to this one."""
 
     @classmethod
     def find(cls, session: SessionId, noted: str) -> "NodeProcess | None":
@@ -117,6 +119,7 @@ class OwnNode(NodeProcess):
             await super().watch()
         finally:
             loop.remove_reader(self._control)
+        self._hear()  # What it said at last may come together with its end.
         self._control.close()
         for event in (self.warm, self.opened):
             event.set()
@@ -131,6 +134,7 @@ class OwnNode(NodeProcess):
         if WARM in said:
             self.warm.set()
         if OPEN in said:
+            self.had_browser = True
             self.opened.set()
 
     def can_start(self, browser: Browser) -> bool:

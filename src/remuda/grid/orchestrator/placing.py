@@ -147,14 +147,18 @@ class Placing:
 
     # To its end
 
-    def on_gone(self, session: SessionId) -> None:
+    def on_gone(self, session: SessionId, *, had_browser: bool = False) -> None:
         """Hears that a session's node is gone."""
-        self._tasks.spawn(self._lose(session), name=f"settle {session}")
+        self._tasks.spawn(self._lose(session, had_browser=had_browser), name=f"settle {session}")
 
-    async def _lose(self, session: SessionId) -> None:
+    async def _lose(self, session: SessionId, *, had_browser: bool = False) -> None:
         """Ends a session whose node is gone; but if that had no browser for it yet, another is started."""
         reschedule = partial(self._reschedule, session)
-        if await retry_until_redis_returns(reschedule, failure="node not replaced", session=session):
+        # A fail-over may have lost that there was a browser, and a client that has finished with it: another
+        # node would wait for that client, and hold the slot.
+        if not had_browser and await retry_until_redis_returns(
+            reschedule, failure="node not replaced", session=session
+        ):
             log.warning("node replaced", session=session)
             await self._provision(session, startable=(State.PENDING,))
         else:

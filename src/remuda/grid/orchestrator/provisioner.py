@@ -6,9 +6,15 @@ from typing import Any, Protocol
 from remuda.base.ids import SessionId
 from remuda.grid.capabilities import Offer
 
-OnGone = Callable[[SessionId], None]
 Note = Callable[[str], Awaitable[None]]
 """Writes down how a session's node can be found again."""
+
+
+class OnGone(Protocol):
+    """Hears that a session's node is gone, and whether it is known to have had a browser: Redis may have lost
+    that in a fail-over."""
+
+    def __call__(self, session: SessionId, *, had_browser: bool = False) -> None: ...
 
 
 class Provisioner(Protocol):
