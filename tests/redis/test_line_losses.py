@@ -78,11 +78,11 @@ async def test_a_line_whose_processes_are_all_dead_is_gone_by_itself(store: Stor
 
 
 async def test_a_place_is_kept_longer_than_a_lease(store: Store, redis_url: str) -> None:
-    async with process(redis_url, lease=1, look_every=0.05) as one:
+    async with process(redis_url, lease=3, look_every=0.05) as one:
         await one.queue("a", "b")
         before = await store.send("ZRANGE", ORDER, 0, -1, "WITHSCORES")
         began = asyncio.get_running_loop().time()
-        await eventually(lambda: asyncio.get_running_loop().time() > began + 1.5)
+        await eventually(lambda: asyncio.get_running_loop().time() > began + 3.5)
 
         assert await store.send("ZRANGE", ORDER, 0, -1, "WITHSCORES") == before
 

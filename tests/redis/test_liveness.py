@@ -183,7 +183,7 @@ async def test_beats_of_different_lengths_do_not_wait_for_each_other(store: Stor
         await heart.start(Beat(KEY, 1))
         first = await store.get(KEY)
 
-        await eventually(lambda: _differs(store, first), 2)
+        await eventually(lambda: _differs(store, first))
 
 
 async def test_the_key_of_a_killed_process_runs_out(store: Store, redis_url: str) -> None:
