@@ -133,10 +133,10 @@ async def test_a_read_that_redis_hangs_up_on_is_sent_twice_at_most() -> None:
 
 
 async def test_a_stuck_redis_is_noticed(server: Server) -> None:
-    async with Store(server.url, timeout=0.3) as store:
+    async with Store(server.url, timeout=1.0) as store:
         server.pause()
         try:
-            async with asyncio.timeout(3):
+            async with asyncio.timeout(10):
                 with pytest.raises(StoreUnavailable):
                     await store.get(STRING)
             await eventually(lambda: not store.is_connected)
@@ -216,7 +216,7 @@ async def test_too_many_commands_for_a_redis_that_is_away_fail_at_once(
         await eventually(lambda: not store.is_connected)
         waiting = [asyncio.ensure_future(store.incr(STRING)) for _ in range(3)]
 
-        async with asyncio.timeout(1):
+        async with asyncio.timeout(10):
             with pytest.raises(StoreUnavailable, match="3 commands wait"):
                 await store.incr(STRING)
 
