@@ -80,30 +80,14 @@ def _run(words: list[str], environ: Mapping[str, str]) -> str:
     return ended.stdout
 
 
-@pytest.fixture(scope="module")
-def over_http() -> Iterator[Shared]:
-    with _opened({}) as shared:
-        yield shared
-
-
-@pytest.fixture(scope="module")
-def over_tls(certificates: Path) -> Iterator[Shared]:
-    cert, key = str(certificates / "cert.pem"), str(certificates / "key.pem")
-    trust = {"SSL_CERT_FILE": cert, "REQUESTS_CA_BUNDLE": cert, "NODE_EXTRA_CA_CERTS": cert}
-    with _opened(trust, "--tls-cert", cert, "--tls-key", key) as shared:
-        yield shared
-
-
-@pytest.fixture(params=["over_http", "over_tls"])
-def shared(request: pytest.FixtureRequest) -> Shared:
-    """A herd over HTTP, then one over TLS."""
-    found: Shared = request.getfixturevalue(request.param)
-    return found
-
-
-@contextmanager
-def _opened(trust: Mapping[str, str], *args: str) -> Iterator[Shared]:
-    """A herd that needs tokens. When the tests are through, none of them is found in it."""
+@pytest.fixture(scope="module", params=["http", "tls"])
+def shared(request: pytest.FixtureRequest, certificates: Path) -> Iterator[Shared]:
+    """A herd over HTTP, then one over TLS. When the tests are through, none of the tokens is found in it."""
+    args, trust = ["--auth", "on", "--slots", "2"], {}
+    if request.param == "tls":
+        cert, key = str(certificates / "cert.pem"), str(certificates / "key.pem")
+        args += ["--tls-cert", cert, "--tls-key", key]
+        trust = {"SSL_CERT_FILE": cert, "REQUESTS_CA_BUNDLE": cert, "NODE_EXTRA_CA_CERTS": cert}
     with ExitStack() as stack:
         traces, url = stack.enter_context(_collector())
         environment = {
@@ -111,7 +95,7 @@ def _opened(trust: Mapping[str, str], *args: str) -> Iterator[Shared]:
             "REMUDA_LOG_LEVEL": "debug",
             "REMUDA_OTLP_ENDPOINT": url,
         }
-        herd = stack.enter_context(new_herd("--auth", "on", "--slots", "2", *args, environ=environment))
+        herd = stack.enter_context(new_herd(*args, environ=environment))
         made = Shared(herd, "", "", trust)
         tokens = [made.run("token", "create", "ci", "--account", each).strip() for each in (ACCOUNT, OTHER)]
         with pytest.MonkeyPatch.context() as environ:
@@ -232,6 +216,14 @@ async def test_another_account_finds_no_such_session(shared: Shared) -> None:
     assert answers[0][0] == 404
 
 
+@pytest.mark.parametrize("client", ["selenium.mjs", "title.mjs"])
+def test_node_clients_use_a_token(shared: Shared, client: str) -> None:
+    node, _ = compute_driver_executable()
+    args = ["chrome", shared.url()] if client == "selenium.mjs" else ["chromium", shared.url(scheme="ws")]
+
+    assert output_of([node, NODE / client, *args], **shared.trust) == "Hello from Node\n"
+
+
 async def test_playwright_clients_use_a_token(shared: Shared) -> None:
     plain = shared.url(scheme="ws").partition("?")[0]
     async with async_playwright() as playwright:
@@ -260,28 +252,15 @@ async def test_a_playwright_client_without_a_token_reads_what_it_lacks(shared: S
             await playwright.chromium.connect(shared.url(scheme="ws").partition("?")[0], timeout=PATIENCE_MS)
 
 
-# Clients that are programs of their own are dear to start, and over TLS they do all that they do over HTTP.
-
-
-@pytest.mark.parametrize("client", ["selenium.mjs", "title.mjs"])
-def test_node_clients_use_a_token(over_tls: Shared, client: str) -> None:
-    node, _ = compute_driver_executable()
-    args = ["chrome", over_tls.url()] if client == "selenium.mjs" else ["chromium", over_tls.url(scheme="ws")]
-
-    assert output_of([node, NODE / client, *args], **over_tls.trust) == "Hello from Node\n"
-
-
-def test_puppeteer_uses_a_token(over_tls: Shared) -> None:
+def test_puppeteer_uses_a_token(shared: Shared) -> None:
     node, _ = compute_driver_executable()
 
-    printed = output_of(
-        [node, NODE / "puppeteer.mjs", "endpoint", over_tls.url(scheme="ws")], **over_tls.trust
-    )
+    printed = output_of([node, NODE / "puppeteer.mjs", "endpoint", shared.url(scheme="ws")], **shared.trust)
 
     assert printed == "Hello from Puppeteer\n"
 
 
-def test_the_command_line_works_elsewhere_with_server_and_token(over_tls: Shared) -> None:
-    environ = {**over_tls.trust, "REMUDA_SERVER": over_tls.herd.url, "REMUDA_TOKEN": over_tls.token}
+def test_the_command_line_works_elsewhere_with_server_and_token(shared: Shared) -> None:
+    environ = {**shared.trust, "REMUDA_SERVER": shared.herd.url, "REMUDA_TOKEN": shared.token}
 
     assert "slots" in _run(["status"], environ).lower()

@@ -17,9 +17,9 @@ from remuda.store import Store
 from remuda.store.census import take_census
 from waiting import eventually
 
-CLIENTS = 20
+CLIENTS = 50
 SLOTS = 4
-COUNT_EVERY = 0.1
+COUNT_EVERY = 0.05
 PAGE = "data:text/html,<title>{}</title>"
 
 
@@ -44,7 +44,7 @@ def use(url: str, number: int) -> str:
         driver.quit()
 
 
-async def test_twenty_clients_share_four_slots(herd: Herd, store: Store) -> None:
+async def test_fifty_clients_share_four_slots(herd: Herd, store: Store) -> None:
     loop = asyncio.get_running_loop()
     counts: list[int] = []
     counting = asyncio.create_task(keep_counting(herd, counts), name="count browsers")

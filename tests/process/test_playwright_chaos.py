@@ -276,7 +276,7 @@ async def test_connections_survive_a_redis_that_lost_everything(fleet: Fleet, pl
         await settles_at(fleet.store, left)
 
 
-async def test_thirty_clients_share_two_workers_with_five_places_each(
+async def test_sixty_clients_share_two_workers_with_five_places_each(
     fleet: Fleet, playwright: Playwright
 ) -> None:
     await fleet.start_worker()
@@ -293,11 +293,11 @@ async def test_thirty_clients_share_two_workers_with_five_places_each(
         await browser.close()
 
     async with asyncio.timeout(300):
-        await asyncio.gather(*(use() for _ in range(30)))
+        await asyncio.gather(*(use() for _ in range(60)))
 
     assert most == 5
     assert await who_waits(fleet.store, "playwright:") == []
-    assert sum((await lifetime(fleet.store)).values()) == 30
+    assert sum((await lifetime(fleet.store)).values()) == 60
     await settles_at(fleet.store, 0)
 
 

@@ -78,7 +78,7 @@ def browser() -> str:
 
 @pytest.fixture
 def server(lenders: dict[str, Lender[Holder]], browser: str) -> Holder:
-    """A browser server that tests share until one of them ends it."""
+    """A browser server that tests leave as it is."""
     return lenders[browser].lend()
 
 
@@ -195,26 +195,25 @@ async def test_a_path_that_is_guessed_leads_nowhere(server: Holder) -> None:
         await check_up(server.endpoint[:-1], timeout=DEADLINE)
 
 
-# Servers that are not lent any more after these tests.
+@pytest.mark.parametrize("browser", BROWSERS)
+async def test_the_server_ends_with_its_browser(browser: str) -> None:
+    async with holder(browser) as server:
+        browser_process(server.directory).kill()
+
+        await server.ask("ended")
+        with pytest.raises(DriverUnavailable):
+            await check_up(server.endpoint, timeout=DEADLINE)
 
 
 @pytest.mark.parametrize("browser", BROWSERS)
-async def test_the_server_ends_with_its_browser(server: Holder, browser: str) -> None:
-    browser_process(server.directory).kill()
-
-    await server.ask("ended")
-    with pytest.raises(DriverUnavailable):
+async def test_a_stopped_server_leaves_no_process_and_no_file(browser: str) -> None:
+    async with holder(browser) as server:
         await check_up(server.endpoint, timeout=DEADLINE)
 
+        await server.ask("stop")
 
-@pytest.mark.parametrize("browser", BROWSERS)
-async def test_a_stopped_server_leaves_no_process_and_no_file(server: Holder, browser: str) -> None:
-    await check_up(server.endpoint, timeout=DEADLINE)
-
-    await server.ask("stop")
-
-    assert processes_of(server.directory) == []
-    assert not server.directory.exists()
+        assert processes_of(server.directory) == []
+        assert not server.directory.exists()
 
 
 async def test_a_browser_that_hangs_fails_the_check_and_is_stopped_all_the_same() -> None:

@@ -290,7 +290,7 @@ names = st.text(st.characters(codec="utf-8"), min_size=1, max_size=40)
 
 
 @given(names)
-@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_name_that_the_index_takes_it_gives_back(tmp_path: Path, name: str) -> None:
     with closing(Index(tmp_path)) as index:
         index.replace_owner(SESSION, [artifact(name)])
