@@ -9,6 +9,7 @@ COMPILE := $(BIN)/uv pip compile -q --universal --python-version 3.11 --generate
 	--no-emit-index-url --no-annotate --no-header
 # As uv_build in pyproject.toml: a uv of that range builds the project itself, without fetching a builder.
 UV_RANGE := uv>=0.9,<0.14
+TYPES := $(BIN)/mypy && $(BIN)/lint-imports --no-logo
 
 # Some machines forbid it. But tests start hundreds of processes, and each would compile what it imports.
 export PYTHONDONTWRITEBYTECODE :=
@@ -31,7 +32,7 @@ up: ## Start the herd, installing what is missing for that
 # Types are checked beside the tests, which wait for much: without a cache mypy takes a minute. What it says is
 # shown if something is wrong, so that the result of the tests is the last that is read.
 test: setup lint ## Run the checks and every test
-	@log=$$(mktemp); nice $(MAKE) --no-print-directory types > $$log 2>&1 & types=$$!; \
+	@log=$$(mktemp); nice sh -c '$(TYPES)' > $$log 2>&1 & types=$$!; \
 	$(BIN)/pytest -n $(JOBS) --dist loadgroup $(ARGS); tests=$$?; \
 	wait $$types; types=$$?; [ $$types = 0 ] || cat $$log; rm $$log; \
 	exit $$((tests ? tests : types))
@@ -43,8 +44,7 @@ lint: venv
 	$(BIN)/ruff format --check
 
 types: venv
-	$(BIN)/mypy
-	$(BIN)/lint-imports --no-logo
+	$(TYPES)
 
 docs: venv ## Write docs/reference from the declarations
 	$(BIN)/python tools/make_docs.py
