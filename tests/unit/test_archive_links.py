@@ -99,6 +99,10 @@ def test_base_and_title_are_read() -> None:
     assert (found.base, found.title) == ("/b/", "A title")
 
 
+def test_a_title_may_have_attributes() -> None:
+    assert extract(b"<title lang=en>A title</title>", "text/html", path="/").title == "A title"
+
+
 def test_deep_nesting_is_cut_before_it_takes_for_ever() -> None:
     html = b"<a href=early>" + b"<div>" * 500_000 + b"<a href=late>"
 

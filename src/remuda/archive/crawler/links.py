@@ -143,6 +143,37 @@ def _read_html(document: bytes, encoding: str, found: Links) -> list[str]:
     """Adds the links of a document; the documents that are written into its frames."""
     from selectolax.lexbor import LexborHTMLParser
 
+    document = _made_harmless(document, encoding)
+    tree = LexborHTMLParser(document if encoding == "utf-8" else document.decode(encoding, "replace"))
+    frames = list[str]()
+    has_common = encoding.startswith("utf-16") or _COMMON.search(document) is not None
+    root = tree.root
+    if root is None:
+        return frames
+    for node in root.traverse():
+        attributes, tag = node.attributes, node.tag or ""
+        if tag == "style":
+            found.requisites.update(urls_of_css(node.text()))
+        elif tag == "title" and not found.title:
+            found.title = " ".join(node.text().split())[:1000]
+        if not attributes:
+            continue
+        for name, is_requisite in _ELEMENTS.get(tag, ()):
+            if value := attributes.get(name):
+                (found.requisites if is_requisite else found.links).add(value)
+        if has_common and (tag != "a" or len(attributes) > 1):
+            _read_common(attributes, found)
+        if tag == "iframe" and (frame := attributes.get("srcdoc")):
+            frames.append(frame)
+        elif tag == "script" and (attributes.get("type") or "").lower() == "application/ld+json":
+            _read_json_ld(node.text(), found)
+        elif tag in _SPECIAL:
+            _SPECIAL[tag](attributes, found)
+    return frames
+
+
+def _made_harmless(document: bytes, encoding: str) -> bytes:
+    """The document as a parser may have it: without what hides links from it, or costs it too much."""
     if b"<template" in document or b"<TEMPLATE" in document:
         document = _TEMPLATE.sub(rb"<\1x-template", document)
     if len(document) > _HARMLESS:
@@ -150,54 +181,7 @@ def _read_html(document: bytes, encoding: str, found: Links) -> list[str]:
             document = document.replace(b"\0", b"")  # They cost the parser more than anything else.
         document = _up_to_last_tag(document)
         document = _without_deep_nesting(_without_reopening(_without_crowded_tags(document)))
-    tree = LexborHTMLParser(document if encoding == "utf-8" else document.decode(encoding, "replace"))
-    links, requisites, frames = found.links, found.requisites, list[str]()
-    has_common = encoding.startswith("utf-16") or _COMMON.search(document) is not None
-    root = tree.root
-    if root is None:
-        return frames
-    for node in root.traverse():
-        attributes = node.attributes
-        tag = node.tag
-        if not attributes:
-            if tag == "style":
-                requisites.update(urls_of_css(node.text()))
-            elif tag == "title" and not found.title:
-                found.title = " ".join(node.text().split())[:1000]
-            continue
-        for name, is_requisite in _ELEMENTS.get(tag or "", ()):
-            if value := attributes.get(name):
-                (requisites if is_requisite else links).add(value)
-        if has_common and (tag != "a" or len(attributes) > 1):
-            _read_common(attributes, found)
-        if tag == "a":
-            if target := attributes.get("xlink:href"):
-                links.add(target)
-        elif tag == "link":
-            _read_link(attributes, found)
-        elif tag == "meta":
-            _read_meta(attributes, found)
-        elif tag == "form" and (attributes.get("method") or "get").lower() == "get":
-            links.add(attributes.get("action") or "")
-        elif tag == "base":
-            found.base = found.base or attributes.get("href") or ""
-        elif tag == "style":
-            requisites.update(urls_of_css(node.text()))
-        elif tag == "script" and (attributes.get("type") or "").lower() == "application/ld+json":
-            _read_json_ld(node.text(), found)
-        elif tag == "iframe" and (frame := attributes.get("srcdoc")):
-            frames.append(frame)
-        elif tag == "param" and (value := attributes.get("value")):
-            name = (attributes.get("name") or "").lower()
-            if name in _PARAMETERS or (attributes.get("valuetype") or "").lower() == "ref":
-                requisites.add(value)
-        elif tag == "applet":
-            files = [attributes.get("code") or "", *(attributes.get("archive") or "").split(",")]
-            folder = (attributes.get("codebase") or "").rstrip("/")
-            requisites.update(
-                f"{folder}/{name}" if folder else name for name in map(str.strip, files) if "." in name
-            )
-    return frames
+    return document
 
 
 # Attributes that any element may have. Where none of them occurs, no element is asked for them.
@@ -218,6 +202,28 @@ def _read_common(attributes: Mapping[str, str | None], found: Links) -> None:
                 found.requisites.add(value)
             elif _DATA_PAGE.search(name):
                 found.links.add(value)
+
+
+def _read_anchor(attributes: Mapping[str, str | None], found: Links) -> None:
+    if target := attributes.get("xlink:href"):
+        found.links.add(target)
+
+
+def _read_applet(attributes: Mapping[str, str | None], found: Links) -> None:
+    files = [attributes.get("code") or "", *(attributes.get("archive") or "").split(",")]
+    folder = (attributes.get("codebase") or "").rstrip("/")
+    found.requisites.update(
+        f"{folder}/{name}" if folder else name for name in map(str.strip, files) if "." in name
+    )
+
+
+def _read_base(attributes: Mapping[str, str | None], found: Links) -> None:
+    found.base = found.base or attributes.get("href") or ""
+
+
+def _read_form(attributes: Mapping[str, str | None], found: Links) -> None:
+    if (attributes.get("method") or "get").lower() == "get":
+        found.links.add(attributes.get("action") or "")
 
 
 def _read_link(attributes: Mapping[str, str | None], found: Links) -> None:
@@ -242,6 +248,26 @@ def _read_meta(attributes: Mapping[str, str | None], found: Links) -> None:
         found.links.add(content)
     elif _META_FILE.match(name) and _LOOKS_LIKE_URL.match(content):
         found.requisites.add(content)
+
+
+def _read_param(attributes: Mapping[str, str | None], found: Links) -> None:
+    is_file = (attributes.get("name") or "").lower() in _PARAMETERS
+    if (value := attributes.get("value")) and (
+        is_file or (attributes.get("valuetype") or "").lower() == "ref"
+    ):
+        found.requisites.add(value)
+
+
+# Elements whose attributes depend on each other.
+_SPECIAL = {
+    "a": _read_anchor,
+    "applet": _read_applet,
+    "base": _read_base,
+    "form": _read_form,
+    "link": _read_link,
+    "meta": _read_meta,
+    "param": _read_param,
+}
 
 
 def refresh_target(content: str) -> str:
