@@ -212,27 +212,37 @@ def test_an_unknown_group_is_one_line_and_a_failure(capsys: pytest.CaptureFixtur
     assert capsys.readouterr().err == "setup: no such group: browser; there are browsers, tests, bench\n"
 
 
-def interpreter(directory: Path, name: str, *, is_new_enough: bool) -> None:
-    path = directory / name
-    answer = "exit 0" if is_new_enough else "exit 1"
-    path.write_text(f'#!/bin/sh\n[ "$1" = -c ] && {answer}\necho "{name} $*"\n')
+def interpreter(path: Path, *, is_new_enough: bool, is_system: bool = False) -> None:
+    """A program that says yes or no to what is asked with -c, and shows how else it was called."""
+    path.parent.mkdir(exist_ok=True)
+    asks_for_system = """case "$2" in *"'/usr'"*) """ + f"exit {0 if is_system else 1};; esac"
+    answer = f"{asks_for_system}; exit 0" if is_new_enough else "exit 1"
+    path.write_text(f'#!/bin/sh\nif [ "$1" = -c ]; then {answer}; fi\necho "$0 $*"\n')
     path.chmod(0o755)
 
 
-def run_setup_sh(path: Path) -> subprocess.CompletedProcess[str]:
+def run_setup_sh(*path: Path) -> subprocess.CompletedProcess[str]:
     for tool in ("sh", "dirname"):
-        (path / tool).symlink_to(f"/usr/bin/{tool}")
-    environment = {**os.environ, "PATH": str(path)}
+        (path[0] / tool).symlink_to(f"/usr/bin/{tool}")
+    environment = {**os.environ, "PATH": ":".join(map(str, path))}
     return subprocess.run(
         [SETUP_SH, "tests"], env=environment, capture_output=True, text=True, check=False, timeout=30
     )
 
 
 def test_a_python_that_is_too_old_is_passed_over(tmp_path: Path) -> None:
-    interpreter(tmp_path, "python3", is_new_enough=False)
-    interpreter(tmp_path, "python3.11", is_new_enough=True)
+    interpreter(tmp_path / "python3", is_new_enough=False, is_system=True)
+    interpreter(tmp_path / "python3.11", is_new_enough=True)
 
-    assert run_setup_sh(tmp_path).stdout == "python3.11 tools/setup.py tests\n"
+    assert run_setup_sh(tmp_path).stdout == f"{tmp_path}/python3.11 tools/setup.py tests\n"
+
+
+def test_the_python_of_the_system_comes_before_those_of_version_managers(tmp_path: Path) -> None:
+    shims, system = tmp_path / "shims", tmp_path / "system"
+    interpreter(shims / "python3", is_new_enough=True)
+    interpreter(system / "python3", is_new_enough=True, is_system=True)
+
+    assert run_setup_sh(shims, system).stdout == f"{system}/python3 tools/setup.py tests\n"
 
 
 def test_without_a_python_there_is_one_line_that_says_so(tmp_path: Path) -> None:
