@@ -26,8 +26,10 @@ async def test_a_redis_that_is_away_is_an_error_that_clients_understand(server: 
 
         reply = await client.ask()
 
-        assert reply.error == "503 unknown error"
-        assert "Redis" in reply.message
+        assert reply.error == "500 session not created"
+        assert reply.message.startswith(f"Redis at {server.url} ")
+        assert reply.message.endswith("Ask for the session again when Redis is back.")
+        assert reply.headers["Retry-After"] == "1"
         server.start()
         await eventually(lambda: store.is_connected)
         assert (await client.ask()).message.endswith("no orchestrator is in service")

@@ -53,3 +53,21 @@ def test_who_should_come_back_is_told_when() -> None:
 
 def test_a_wrong_method_is_told_the_right_one() -> None:
     assert headers(render_error(request("/session"), UnknownMethod()))["Allow"] == "POST"
+
+
+def test_who_asks_for_a_session_while_redis_is_away_is_told_that_there_is_none() -> None:
+    answer = render_error(request("/wd/hub/session"), StoreUnavailable("Redis at x does not answer"))
+
+    assert answer.status == 500
+    assert json.loads(answer.body)["value"] == {
+        "error": "session not created",
+        "message": "Redis at x does not answer. Ask for the session again when Redis is back.",
+        "stacktrace": "",
+    }
+
+
+def test_a_redis_that_is_away_is_no_news_about_a_session_elsewhere() -> None:
+    answer = render_error(request("/session/x/url"), StoreUnavailable())
+
+    assert answer.status == 503
+    assert json.loads(answer.body)["value"]["error"] == "unknown error"

@@ -13,6 +13,7 @@ from remuda.base.errors import (
 )
 from remuda.fleet.relay import Answer, Request
 from remuda.gateway.destinations import is_session_root
+from remuda.grid.failures import for_who_wanted_a_session
 from remuda.grid.wire import is_webdriver
 
 BEARER = 'Bearer realm="remuda"'
@@ -22,9 +23,11 @@ SHORT_TROUBLES = (Draining, UpstreamUnavailable)
 
 def render_error(request: Request | None, error: RemudaError) -> Answer:
     """The answer that tells the client of the error."""
-    if isinstance(error, SHORT_TROUBLES) and request and is_session_root(request.target.partition("?")[0]):
-        # What WebDriver's clients understand, and what their own retries are made for.
-        error = SessionNotCreated(MANAGER_LOST if isinstance(error, UpstreamLost) else error.message)
+    if request and is_session_root(request.target.partition("?")[0]):
+        error = for_who_wanted_a_session(error)
+        if isinstance(error, SHORT_TROUBLES):
+            # What WebDriver's clients understand, and what their own retries are made for.
+            error = SessionNotCreated(MANAGER_LOST if isinstance(error, UpstreamLost) else error.message)
     is_for_webdriver = request is not None and is_webdriver(request.target)
     body = msgspec.json.encode(error.webdriver_face() if is_for_webdriver else error.api_face())
     headers = error.headers()

@@ -42,7 +42,7 @@ from remuda.fleet.uses import Uses, return_use
 from remuda.grid.abandoned import Abandoned, present
 from remuda.grid.admission import Admission
 from remuda.grid.capabilities import Capabilities, for_client, read_request
-from remuda.grid.failures import CreationFailed, SessionForgotten, failure_of
+from remuda.grid.failures import CreationFailed, SessionForgotten, failure_of, for_who_wanted_a_session
 from remuda.grid.model import State
 from remuda.grid.omission import LARGE, encode_request, without_options
 from remuda.grid.options import labels_of
@@ -140,7 +140,7 @@ class Manager(Role):
         self._tickets = Tickets(self._secret, ticket_lifetime)
         self._relay = Relay(
             self._route,
-            lambda _, error: answer_error(error),
+            lambda _, error: answer_error(for_who_wanted_a_session(error)),
             guard=self._secret,
             limits=Limits(bodies=body_bytes),
         )
@@ -371,7 +371,7 @@ class Manager(Role):
         except TimeoutError:
             raise CreationFailed(code, "The manager is shutting down") from None
         except StoreUnavailable as error:
-            raise CreationFailed(code, error.message) from error
+            raise CreationFailed(code, for_who_wanted_a_session(error).message) from error
 
     async def _await_scheduled(self, session: SessionId, *, timeout: float) -> None:
         async def look() -> bool | None:
