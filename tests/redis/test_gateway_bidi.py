@@ -179,6 +179,25 @@ async def test_what_cannot_be_read_closes_the_websocket(door: Door, monkeypatch:
     assert (await large.receive(timeout=DEADLINE)).data == TOO_BIG
 
 
+@pytest.mark.parametrize(("code", "answer"), [(1001, 1001), (4999, 4999), (1005, 1002), (5000, 1002)])
+async def test_a_close_code_is_echoed_unless_no_endpoint_may_send_it(
+    door: Door, code: int, answer: int
+) -> None:
+    # Sent by hand: no client library sends such codes.
+    reader, writer = await asyncio.open_connection("127.0.0.1", door.port)
+    writer.write(
+        b"GET /session HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+        b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: MDEyMzQ1Njc4OWFiY2RlZg==\r\n\r\n"
+    )
+    assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 101 ")
+
+    writer.write(b"\x88\x82\0\0\0\0" + code.to_bytes(2, "big"))
+
+    frame = await asyncio.wait_for(reader.read(), DEADLINE)
+    writer.close()
+    assert (frame[0], int.from_bytes(frame[2:4], "big")) == (0x88, answer)
+
+
 async def test_large_messages_together_take_no_more_memory_than_is_set_aside(
     store: Store, door: Door, client: Client
 ) -> None:

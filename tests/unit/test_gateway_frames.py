@@ -6,6 +6,7 @@ import pytest
 
 from remuda.gateway.frames import (
     NOT_TEXT,
+    NOT_UTF8,
     PROTOCOL_ERROR,
     TOO_BIG,
     BadFrame,
@@ -75,6 +76,30 @@ async def test_what_is_no_frame_closes_the_websocket(data: bytes, code: int) -> 
         await read(data)
 
     assert caught.value.code == code
+
+
+@pytest.mark.parametrize("code", [0, 999, 1004, 1005, 1006, 1015, 1016, 2999, 5000, 65535])
+async def test_a_close_code_that_no_endpoint_may_send_is_a_protocol_error(code: int) -> None:
+    with pytest.raises(BadFrame) as caught:
+        await read(client_frame(0x88, code.to_bytes(2, "big") + b"why"))
+
+    assert caught.value.code == PROTOCOL_ERROR
+
+
+@pytest.mark.parametrize(("payload", "code"), [(b"\x03", PROTOCOL_ERROR), (b"\x03\xe8\xff", NOT_UTF8)])
+async def test_a_malformed_close_frame_is_an_error(payload: bytes, code: int) -> None:
+    with pytest.raises(BadFrame) as caught:
+        await read(client_frame(0x88, payload))
+
+    assert caught.value.code == code
+
+
+@pytest.mark.parametrize("code", [1000, 1001, 1003, 1007, 1014, 3000, 4999])
+async def test_a_close_frame_is_read(code: int) -> None:
+    payload = code.to_bytes(2, "big") + b"why"
+
+    assert await read(client_frame(0x88, payload)) == (Opcode.CLOSE, payload)
+    assert await read(client_frame(0x88)) == (Opcode.CLOSE, b"")
 
 
 async def test_a_client_that_leaves_within_a_frame_is_noticed() -> None:

@@ -11,8 +11,10 @@ from typing import NamedTuple
 
 from remuda.base.errors import Refused
 
-NORMAL, GOING_AWAY, PROTOCOL_ERROR, NOT_TEXT, POLICY, TOO_BIG = 1000, 1001, 1002, 1003, 1008, 1009
-TRY_LATER = 1013
+NORMAL, GOING_AWAY, PROTOCOL_ERROR, NOT_TEXT = 1000, 1001, 1002, 1003
+NOT_UTF8, POLICY, TOO_BIG, TRY_LATER = 1007, 1008, 1009, 1013
+# RFC 6455 7.4 and IANA's registry: 1004 to 1006 and 1015 are never sent, all others are not defined.
+CLOSE_CODES = frozenset((*range(1000, 1004), *range(1007, 1015), *range(3000, 5000)))
 CHUNK = 64 << 10
 
 
@@ -83,6 +85,8 @@ async def read_message(
         await take_room(head.length)
         payload = unmask(await reader.readexactly(head.length), head.mask)
         if head.opcode >= Opcode.CLOSE:
+            if head.opcode is Opcode.CLOSE:
+                _check_close(payload)
             if kind is None or head.opcode is Opcode.CLOSE:
                 return head.opcode, payload
             continue
@@ -95,6 +99,16 @@ async def read_message(
         parts += payload
         if head.is_last:
             return kind, bytes(parts)
+
+
+def _check_close(payload: bytes) -> None:
+    """Raises BadFrame for what a close frame may not say (RFC 6455 5.5.1)."""
+    if payload and int.from_bytes(payload[:2], "big") not in CLOSE_CODES:
+        raise BadFrame(PROTOCOL_ERROR, "A close frame has a code that may not be sent.")
+    try:
+        payload[2:].decode()
+    except UnicodeDecodeError:
+        raise BadFrame(NOT_UTF8, "The reason in a close frame is not UTF-8.") from None
 
 
 async def pass_payload(head: FrameHead, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
