@@ -1,6 +1,7 @@
 """Which URLs a crawl fetches: exactly those of its scope, in each mode."""
 
 import asyncio
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -134,6 +135,90 @@ async def test_robots_are_obeyed_only_where_that_is_asked_for(tmp_path: Path) ->
         assert set(responses_in(tmp_path / "free")) == set(
             map(site.url, ("/", "/open.html", "/closed/page.html"))
         )
+
+
+CLOSED = answer("User-agent: *\nDisallow: /closed/\n", kind="text/plain")
+
+
+def _site_with_robots() -> Site:
+    site = Site()
+    site.page("/", "/closed/page.html")
+    site.page("/closed/page.html")
+    return site
+
+
+@pytest.mark.parametrize(("hops", "is_obeyed"), [(1, True), (5, True), (6, False)])
+async def test_redirects_of_robots_are_followed_five_times_and_each_is_recorded(
+    tmp_path: Path, hops: int, is_obeyed: bool
+) -> None:
+    site = _site_with_robots()
+    paths = ["/robots.txt", *(f"/closed/robots{number}" for number in range(1, hops)), "/closed/rules"]
+    for path, target in pairwise(paths):
+        site.add(path, answer(status="302 Found", fields=[f"Location: {target}"]))
+    site.add("/closed/rules", CLOSED)
+
+    async with serving(site):
+        result = await crawl(order_for(site.url(), obey_robots=True), tmp_path)
+
+    followed = paths if is_obeyed else paths[:6]
+    pages = ["/"] if is_obeyed else ["/", "/closed/page.html"]
+    assert {*map(site.url, followed + pages)} <= set(responses_in(tmp_path))
+    assert (site.url("/closed/page.html") in responses_in(tmp_path)) is not is_obeyed
+    assert max(site.asked.values()) == 1
+    assert result.counts.queued == result.counts.finished
+
+
+async def test_robots_on_another_host_count_for_the_host_that_redirects_there(tmp_path: Path) -> None:
+    site = _site_with_robots()
+    site.add("/rules", CLOSED, OTHER)
+
+    async with serving(site):
+        target = site.url("/rules", OTHER)
+        site.add("/robots.txt", answer(status="301 Moved", fields=[f"Location: {target}"]))
+        result = await crawl(order_for(site.url(), obey_robots=True), tmp_path)
+
+    assert set(responses_in(tmp_path)) == {site.url("/"), site.url("/robots.txt"), target}
+    assert result.counts.queued == result.counts.finished == 4
+
+
+@pytest.mark.parametrize(
+    "location", ["/robots.txt", "/second", "mailto:a@b", "http://127.0.0.1:1/robots.txt"]
+)
+async def test_robots_that_redirect_nowhere_forbid_nothing(tmp_path: Path, location: str) -> None:
+    site = _site_with_robots()
+    site.add("/robots.txt", answer(status="302 Found", fields=[f"Location: {location}"]))
+    site.add("/second", answer(status="302 Found", fields=["Location: /robots.txt"]))
+
+    async with serving(site):
+        result = await crawl(order_for(site.url(), obey_robots=True, sitemaps=True), tmp_path)
+
+    assert site.url("/closed/page.html") in responses_in(tmp_path)
+    assert max(site.asked.values()) == 1
+    assert result.counts.queued == result.counts.finished
+
+
+async def test_a_page_that_robots_redirect_to_is_archived_once_with_its_links(tmp_path: Path) -> None:
+    site = _site_with_robots()
+    site.add("/robots.txt", answer(status="302 Found", fields=["Location: /"]))
+
+    async with serving(site):
+        result = await crawl(order_for(site.url(), obey_robots=True, sitemaps=True), tmp_path)
+
+    found = {site.url(path) for path in ("/", "/closed/page.html", "/robots.txt", "/sitemap.xml")}
+    assert set(responses_in(tmp_path)) == found
+    assert max(site.asked.values()) == 1
+    assert result.counts.queued == result.counts.finished == 4
+
+
+async def test_robots_that_a_failing_server_hides_forbid_everything(tmp_path: Path) -> None:
+    site = _site_with_robots()
+    site.add("/robots.txt", answer(status="302 Found", fields=["Location: /rules"]))
+    site.add("/rules", answer(status="500 Internal Server Error"))
+
+    async with serving(site):
+        await crawl(order_for(site.url(), obey_robots=True), tmp_path)
+
+    assert set(responses_in(tmp_path)) == {site.url("/robots.txt"), site.url("/rules")}
 
 
 @pytest.mark.parametrize(("path", "hops"), [("/r0", 9), ("/self", 1)])

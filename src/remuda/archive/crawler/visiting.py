@@ -27,6 +27,8 @@ MAX_THROTTLED = 10
 """Tries of a URL that is answered with 429 or 503."""
 MAX_ROBOTS = 500 << 10
 """Bytes of a robots.txt that are read (RFC 9309 2.5)."""
+MAX_ROBOTS_REDIRECTS = 5
+"""Redirects from a robots.txt that are followed (RFC 9309 2.3.1.2)."""
 _THROTTLED = frozenset((429, 503))
 _TRIED_AGAIN = frozenset((408, 425, 429, 500, 502, 503, 504))
 
@@ -78,7 +80,8 @@ class Visits:
         self._discovery = discovery
         self._schedule = schedule
         self._on_found = on_found
-        self._out_of_turn: set[int] = set()
+        self._out_of_turn: dict[int, asyncio.Future[RobotRules]] = {}
+        """URLs that rules were fetched from, or are, by the tasks that do so."""
         self._reading = asyncio.Lock()
         self.robots: dict[str, asyncio.Future[RobotRules]] = {}
         """The rules of each server, or the tasks that fetch them."""
@@ -88,6 +91,8 @@ class Visits:
     async def visit(self, claim: ClaimedUrl) -> bool:
         """Fetches a URL and records what came of it; whether a request was sent."""
         url = claim.url
+        if (early := self._out_of_turn.get(claim.id)) is not None:
+            await asyncio.wait([early])
         if claim.id in self._out_of_turn:
             return False
         if (pattern := self._discovery.ignores.find(url)) is not None:
@@ -100,6 +105,8 @@ class Visits:
         if self._order.obey_robots and not await self._is_allowed(claim):
             self._tally.say(f"robots.txt forbids {url}")
             self._close_url(claim, UrlState.SKIPPED)
+            return False
+        if claim.id in self._out_of_turn:  # The rules were fetched from it.
             return False
         try:
             exchange = await self._fetcher.fetch(url, claim.referrer)
@@ -202,32 +209,64 @@ class Visits:
 
     async def _is_allowed(self, claim: ClaimedUrl) -> bool:
         root = claim.url[: claim.url.index("/", 8)]
-        if claim.url == root + "/robots.txt":
-            return True
         asked = self.robots.get(root)
         if asked is None:
             asked = self.robots[root] = asyncio.ensure_future(self._fetch_robots(root, claim))
         rules = await asyncio.shield(asked)
-        return rules.allow(claim.url, self._discovery.settings.user_agent)
+        # RFC 9309 2.2.2: /robots.txt is always allowed.
+        is_robots = claim.url == root + "/robots.txt"
+        return is_robots or rules.allow(claim.url, self._discovery.settings.user_agent)
 
     async def _fetch_robots(self, root: str, reason: ClaimedUrl) -> RobotRules:
-        """The rules of a server, which are archived like its pages, unless they have been before."""
+        """The rules of a server, wherever it redirects to for them. All responses are archived like pages,
+        unless they have been before."""
         url = root + "/robots.txt"
-        number = reason.root or reason.id
-        self._frontier.add([Found(url, host_of(url), reason.id, number, reason.depth, 1, 0)])
-        claim = self._frontier.claim_of(url)
-        try:
-            exchange = await self._fetcher.fetch(url, None)
-        except FetchFailed:
-            return RobotRules(None)
-        try:
-            rules = RobotRules(exchange.response)
-            if claim is not None:
-                self._out_of_turn.add(claim.id)
-                await self._take_in(claim._replace(tries=MAX_THROTTLED), exchange)
-        finally:
-            exchange.response.body.close()
+        asked: set[str] = set()
+        rules = RobotRules(None)
+        claim = self._claim_out_of_turn(url, reason, redirects=0)
+        while url and url not in asked and len(asked) <= MAX_ROBOTS_REDIRECTS:
+            asked.add(url)
+            try:
+                exchange = await self._fetcher.fetch(url, None)
+            except FetchFailed:
+                rules = RobotRules(None)
+                break
+            try:
+                rules = RobotRules(exchange.response)
+                url = _target_of(exchange)
+                # Before the redirect is taken in, by which its target would get a turn of its own.
+                following = self._claim_out_of_turn(url, reason, redirects=len(asked)) if url else None
+                if claim is not None:
+                    await self._take_in(claim._replace(tries=MAX_THROTTLED), exchange)
+            finally:
+                exchange.response.body.close()
+            claim = following
+        if claim is not None:  # It was not fetched: its turn comes.
+            del self._out_of_turn[claim.id]
         return rules
+
+    def _claim_out_of_turn(self, url: str, reason: ClaimedUrl, *, redirects: int) -> ClaimedUrl | None:
+        """A URL that rules are fetched from; None if it has been archived."""
+        number = reason.root or reason.id
+        found = Found(url, host_of(url), reason.id, number, reason.depth, 1, redirects)
+        self._schedule.list_hosts(self._frontier.add([found]))
+        claim = self._frontier.claim_of(url)
+        if claim is None or claim.id in self._out_of_turn:
+            return None
+        task = asyncio.current_task()
+        assert task is not None
+        self._out_of_turn[claim.id] = task
+        return claim
+
+
+def _target_of(exchange: FetchedExchange) -> str:
+    """Where a response redirects to; empty if it does not."""
+    response = exchange.response
+    if response.status not in REDIRECTS:
+        return ""
+    # Servers send it in UTF-8, though headers are Latin-1.
+    location = response.fields.get("location", "").encode("latin-1").decode("utf-8", "replace")
+    return Base(exchange.url).resolve(location) or "" if location else ""
 
 
 def _fault_of(response: FetchedResponse) -> str:
