@@ -10,6 +10,7 @@ from provisioners import O1, FakeProvisioner, is_empty, is_settled, orchestratin
 from remuda.base.ids import SessionId
 from remuda.grid.model import State
 from remuda.grid.orchestrator import role
+from remuda.grid.registry import Offers, live_offers
 from remuda.grid.sessions import Sessions, node_beat
 from remuda.grid.slots import OwnSlots
 from remuda.keyspace import grid
@@ -232,3 +233,38 @@ async def reads_of_settings(store: Store) -> int:
 
 async def has_read_settings(store: Store, times: int) -> bool:
     return await reads_of_settings(store) >= times
+
+
+async def test_an_orchestrator_is_in_service_again_after_redis_has_lost_its_data(
+    store: Store, provisioner: FakeProvisioner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(role, "FORGOTTEN_PATIENCE", 0.5)
+    async with orchestrating(store, provisioner):
+        offered = await live_offers(store)
+
+        await store.send("FLUSHALL")
+
+        await eventually(lambda: is_offered(store, offered))
+        await eventually(lambda: has_free_slots(store, 2))
+        session = await placed(store)
+        await eventually(lambda: provisioner.provisioned == [session])
+        await check_slots(store, [O1])
+
+
+async def is_offered(store: Store, offers: Offers) -> bool:
+    return await live_offers(store) == offers
+
+
+async def has_free_slots(store: Store, count: int) -> bool:
+    return await store.llen(grid.ORCHESTRATOR_SLOTS_AVAILABLE(O1)) == count
+
+
+async def test_slots_that_redis_has_lost_return_once_the_nodes_have_ended(
+    store: Store, provisioner: FakeProvisioner
+) -> None:
+    async with orchestrating(store, provisioner) as orchestrator:
+        await store.send("FLUSHALL")
+
+        await orchestrator.keep_books()
+
+        assert not await store.exists(grid.ORCHESTRATOR_SLOTS(O1))

@@ -142,6 +142,12 @@ class OwnSlots:
         for surplus in existing.difference(self._wanted):
             await self._retire(SlotId(surplus))
 
+    async def make_anew(self) -> None:
+        """Makes all slots, of which Redis has lost the list; what is left of them is a search's for lost ones
+        that was under way."""
+        await self._store.delete(self._available, self._reclaimed, self._holders)
+        await self.adjust()
+
     async def _retire(self, slot: SlotId) -> None:
         await self._store.run(_RETIRE, keys=[self._all, self._available, self._reclaimed], args=[slot])
 

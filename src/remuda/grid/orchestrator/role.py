@@ -35,6 +35,9 @@ PATIENCE = 10.0
 NODE_PATIENCE = 30.0
 # Longer than a session takes from its end in Redis to the return of its slot.
 LOST_PATIENCE = 3.0
+# When Redis has lost its data, nodes find their sessions gone within 10 s. Until they have ended, slots that
+# are made anew would be too many.
+FORGOTTEN_PATIENCE = 15.0
 # Should it be killed, its last word about itself goes with its heartbeat, not much later.
 OBSTACLE_TTL = 15
 
@@ -75,6 +78,8 @@ class Orchestrator(Role):
         self._find_obstacle = find_obstacle
         self._node_patience = Patience(node_patience)
         self._lost_patience = Patience(LOST_PATIENCE)
+        self._forgotten_patience = Patience(FORGOTTEN_PATIENCE)
+        self._offers: list[Offer] = []
         # None: there is none. Empty: not known, as an earlier life may have left its word.
         self._obstacle: str | None = ""
         self.orchestrator_id = orchestrator_id
@@ -92,7 +97,7 @@ class Orchestrator(Role):
     # Its life
 
     async def start(self) -> None:
-        offers = await self._provisioner.start(self._placing.on_gone)
+        self._offers = await self._provisioner.start(self._placing.on_gone)
         # First of all: while these keys live, what an earlier process of ours has left is not purged.
         await self._heart.start(*self._beats)
         await self._own.adjust()
@@ -101,11 +106,11 @@ class Orchestrator(Role):
         await self._own.recycle()
         await self._draining.come_back(self.orchestrator_id)
         await self._look_for_obstacle()
-        await self._register(offers)
+        await self._register()
         self._placing.resume(unstarted)
 
-    async def _register(self, offers: list[Offer]) -> None:
-        own = self.orchestrator_id
+    async def _register(self) -> None:
+        own, offers = self.orchestrator_id, self._offers
         async with self._store.transaction() as transaction:
             transaction.hset(grid.ORCHESTRATOR(own), {"type": self._provisioner.kind})
             transaction.hset(grid.ORCHESTRATOR_MACHINE(own), this_machine())
@@ -131,8 +136,22 @@ class Orchestrator(Role):
             group.create_task(end_hung, name="end hung nodes")
             settle = repeat(self._settle_lost, every=LOOK_EVERY, failure="lost sessions not looked for")
             group.create_task(settle, name="settle lost sessions")
+            keep = repeat(self.keep_books, every=LOOK_EVERY, failure="orchestrator not written down")
+            group.create_task(keep, name="books of the orchestrator")
             if self.is_alone:
                 group.create_task(self._watch_drain(), name="watch drain")
+
+    async def keep_books(self) -> None:
+        """Is in service again, with all its slots, some time after Redis has lost its data."""
+        own = self.orchestrator_id
+        is_forgotten = not await self._store.exists(grid.ORCHESTRATOR(own))
+        is_over = is_forgotten and self._forgotten_patience.is_over(own, now=clock.monotonic())
+        self._forgotten_patience.end_round()
+        if is_over:
+            await self._heart.start(*self._beats)
+            await self._own.make_anew()
+            await self._register()
+            log.warning("orchestrator registered again", orchestrator=own)
 
     async def _look_for_obstacle(self) -> None:
         """Says what keeps it from starting sessions; when that is over, calls waiting sessions."""
