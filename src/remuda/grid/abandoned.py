@@ -12,6 +12,7 @@ beats are for, which take longer (fleet/liveness.py).
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import TypeVar
 
 from remuda.base import clock
 from remuda.base.errors import Unavailable
@@ -40,35 +41,42 @@ CALM_AFTER = 30.0
 need their time-outs to notice it."""
 
 
+Id = TypeVar("Id", bound=str)
+
+
 @contextmanager
-def present(store: Store, manager: ManagerId) -> Iterator[None]:
-    """The manager is there for as long as the block lasts, through every new connection."""
-    with store.subscribe(_channel(manager)):
+def present(store: Store, member: str, *, kind: str = "manager") -> Iterator[None]:
+    """The manager, or what else it is, is there for as long as the block lasts, through every new
+    connection."""
+    with store.subscribe(_channel(kind, member)):
         yield
 
 
-def _channel(manager: ManagerId) -> ChannelName:
-    return grid.PRESENCE(f"manager:{manager}")
+def _channel(kind: str, member: str) -> ChannelName:
+    return grid.PRESENCE(f"{kind}:{member}")
 
 
 class Absences:
-    """Finds the managers that are gone, in looks about `LOOK_EVERY` seconds apart."""
+    """Finds the managers, or what else they are, that are gone, in looks about `LOOK_EVERY` seconds apart."""
 
-    def __init__(self, store: Store, *, looks: int = LOOKS, calm_after: float = CALM_AFTER) -> None:
+    def __init__(
+        self, store: Store, *, kind: str = "manager", looks: int = LOOKS, calm_after: float = CALM_AFTER
+    ) -> None:
         self._store = store
+        self._kind = kind
         self._looks = looks
         self._calm_after = calm_after
         self._calm_at = 0.0
         self._connection = store.connection_number
-        self._missed: dict[ManagerId, int] = {}
+        self._missed: dict[str, int] = {}
 
-    async def find(self, managers: Sequence[ManagerId]) -> list[ManagerId]:
-        """Those of the managers that are gone: absent in this look and in those before it.
+    async def find(self, members: Sequence[Id]) -> list[Id]:
+        """Those of the members that are gone: absent in this look and in those before it.
 
         Counted in looks, not in seconds: while this process itself is stopped, it does not look.
         """
         try:
-            counts = await self._store.count_listeners([_channel(each) for each in managers])
+            counts = await self._store.count_listeners([_channel(self._kind, each) for each in members])
         except Unavailable:
             self._start_over()
             raise
@@ -76,9 +84,9 @@ class Absences:
             self._start_over()
         if clock.monotonic() < self._calm_at:
             return []
-        absent = [each for each, count in zip(managers, counts, strict=True) if not count]
+        absent = [each for each, count in zip(members, counts, strict=True) if not count]
         self._missed = {each: self._missed.get(each, 0) + 1 for each in absent}
-        return [each for each, missed in self._missed.items() if missed >= self._looks]
+        return [each for each in absent if self._missed[each] >= self._looks]
 
     def _start_over(self) -> None:
         self._connection = self._store.connection_number

@@ -47,6 +47,7 @@ from remuda.grid.model import State
 from remuda.grid.omission import LARGE, encode_request, without_options
 from remuda.grid.options import labels_of
 from remuda.grid.queue import Queue
+from remuda.grid.replaced import Replaced
 from remuda.grid.sessions import Sessions, manager_beat, session_bell
 from remuda.grid.sifting import check_all, with_named_browsers
 from remuda.grid.timeouts import Timeouts, timeouts
@@ -190,6 +191,7 @@ class Manager(Role):
             keep = repeat(self._keep_books, every=BOOKS_EVERY, failure="manager not written down")
             tasks.create_task(keep, name="books of the manager")
             tasks.create_task(self._abandoned.run(), name="look for gone managers")
+            tasks.create_task(Replaced(self._store).run(), name="look for replaced orchestrators")
             tasks.create_task(self._admission.run(), name="look at redis' memory")
 
     async def drain(self) -> None:

@@ -32,6 +32,14 @@ ORCHESTRATORS = Key(
     fields={"member": "orchestrator id"},
     source="000, 001",
 )
+ORCHESTRATORS_PRESENT = Key(
+    "remuda:orchestrators.present",
+    SetName,
+    meaning="Orchestrators that listen to their channel of `remuda:presence`, so that their death is noticed",
+    writer="grid/orchestrator adds; the manager that finds one gone removes it",
+    lifetime=_EMPTIED,
+    fields={"member": "orchestrator id"},
+)
 MANAGERS = Key(
     "managers",
     SetName,
@@ -469,9 +477,10 @@ MANAGER_SESSIONS = Key(
 PRESENCE = Key(
     "remuda:presence:{topic}",
     ChannelName,
-    meaning="Listened to by the manager for as long as it is connected; nothing is ever published",
-    writer="grid/manager",
-    lifetime=until("its manager is gone"),
+    meaning="Listened to by a manager or an orchestrator for as long as it is connected; nothing is ever "
+    "published",
+    writer="grid/manager, grid/orchestrator",
+    lifetime=until("its listener is gone"),
     fields={"message": "none"},
     parts={"topic": rules.TOPIC},
 )

@@ -3,7 +3,7 @@
 import asyncio
 import math
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from remuda.base import clock
@@ -15,7 +15,7 @@ from remuda.fleet.liveness import Beat, Heart, unix_seconds
 from remuda.fleet.role import Role
 from remuda.fleet.sweep import Patience
 from remuda.fleet.tasks import repeat, run_until
-from remuda.grid.abandoned import Abandoned
+from remuda.grid.abandoned import Abandoned, present
 from remuda.grid.capabilities import Offer
 from remuda.grid.draining import LEAVING, DrainOrders
 from remuda.grid.orchestrator.placing import NODE_DIED, Placing
@@ -89,6 +89,7 @@ class Orchestrator(Role):
         self._placing = Placing(store, provisioner, orchestrator_id)
         self._draining = DrainOrders(store)
         self._heart = Heart(store)
+        self._presence = ExitStack()
         self._beats = (
             Beat(grid.ORCHESTRATOR_HEARTBEAT(orchestrator_id), HEARTBEAT_TTL, unix_seconds),
             Beat(grid.ORCHESTRATOR_RETAIN(orchestrator_id), RETAIN_TTL, unix_seconds),
@@ -106,6 +107,8 @@ class Orchestrator(Role):
         await self._own.recycle()
         await self._draining.come_back(self.orchestrator_id)
         await self._look_for_obstacle()
+        # Before it is registered: a process that finds it registered must find it present.
+        self._presence.enter_context(present(self._store, self.orchestrator_id, kind=self.name))
         await self._register()
         self._placing.resume(unstarted)
 
@@ -121,6 +124,7 @@ class Orchestrator(Role):
                 grid.ORCHESTRATOR_BROWSERS(own), *(f"{offer.browser}::{offer.version}" for offer in offers)
             )
             transaction.sadd(grid.ORCHESTRATORS(), own)
+            transaction.sadd(grid.ORCHESTRATORS_PRESENT(), own)
             transaction.publish(freed_bell())
 
     async def serve(self) -> None:
@@ -142,7 +146,8 @@ class Orchestrator(Role):
                 group.create_task(self._watch_drain(), name="watch drain")
 
     async def keep_books(self) -> None:
-        """Is in service again, with all its slots, some time after Redis has lost its data."""
+        """Is in service again, with all its slots, some time after Redis has lost its data; at once if its
+        connection was lost for so long that it was thought gone."""
         own = self.orchestrator_id
         is_forgotten = not await self._store.exists(grid.ORCHESTRATOR(own))
         is_over = is_forgotten and self._forgotten_patience.is_over(own, now=clock.monotonic())
@@ -152,6 +157,9 @@ class Orchestrator(Role):
             await self._own.make_anew()
             await self._register()
             log.warning("orchestrator registered again", orchestrator=own)
+        elif not (is_forgotten or await self._store.exists(grid.ORCHESTRATOR_HEARTBEAT(own))):
+            await self._heart.start(self._beats[0])
+            await self._register()
 
     async def _look_for_obstacle(self) -> None:
         """Says what keeps it from starting sessions; when that is over, calls waiting sessions."""
@@ -207,12 +215,14 @@ class Orchestrator(Role):
 
     async def stop(self) -> None:
         await self._store.srem(grid.ORCHESTRATORS(), self.orchestrator_id)
+        await self._store.srem(grid.ORCHESTRATORS_PRESENT(), self.orchestrator_id)
         self._placing.leave()
         await self._provisioner.stop()
         await self._heart.stop(self._beats[0])
         await self._placing.refuse_all()
         await self._own.recycle()
         await self._draining.end(self.orchestrator_id)
+        self._presence.close()
 
     # Slots
 
