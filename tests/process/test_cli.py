@@ -251,6 +251,26 @@ def test_a_role_whose_data_directory_is_a_file_says_so(redis_url: str, tmp_path:
     assert result.stderr.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    "command", [("up", "--port", "0"), ("run", "orchestrator"), ("run", "worker", "--browser", "chromium")]
+)
+@pytest.mark.parametrize("fault", ["does not exist or cannot be written to", "is longer than 28 bytes"])
+def test_who_starts_browsers_says_that_the_temporary_directory_is_unusable(
+    redis_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...], fault: str
+) -> None:
+    place = tmp_path / ("x" * 28)
+    if "longer" in fault:
+        place.mkdir()
+    monkeypatch.setenv("TMPDIR", str(place))
+
+    result = remuda_process(*command, "--redis", redis_url, "--data", str(tmp_path / "data"))
+
+    assert result.returncode == 1
+    assert result.stderr.startswith(f"remuda: The temporary directory {place} {fault}")
+    assert result.stderr.endswith(": set TMPDIR to another path, such as /tmp\n")
+    assert result.stderr.count("\n") == 1
+
+
 async def test_roles_run_one_by_one_and_leave_no_trace(redis_url: str, store: Store, tmp_path: Path) -> None:
     async def names() -> set[str]:
         return {role["name"] for role in await running_roles(store)}

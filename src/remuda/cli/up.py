@@ -13,7 +13,6 @@ import signal
 import socket
 import ssl
 import sys
-import tempfile
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
@@ -34,7 +33,7 @@ from remuda.cli.child import Child, StartFailed
 from remuda.cli.crews import Crews
 from remuda.cli.rooms import ROOMS
 from remuda.fleet.http_client import ask
-from remuda.fleet.leftovers import find_long_path
+from remuda.fleet.leftovers import check_temporary_directory
 from remuda.fleet.relay import Address
 from remuda.fleet.room import role_kinds
 from remuda.gateway.listener import check_options, listen
@@ -59,8 +58,7 @@ def run_herd(config: Config) -> None:
     configure_logs(level=herd.log_level, form=herd.log_format, role="up", pid=os.getpid())
     os.environ[HERD] = new_id()
     check_options(config)
-    if (long := find_long_path(Path(tempfile.gettempdir()))) is not None:
-        raise Misconfigured(f"The temporary directory {long}: set TMPDIR to a shorter path, such as /tmp")
+    check_temporary_directory()
     with _own_data(herd.data), listen(config) as listener:
         has_started = True
         try:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import psutil
 
+from remuda.base.errors import Misconfigured
 from remuda.base.ids import new_id
 from remuda.base.processes import running_since
 
@@ -24,6 +25,7 @@ MARK = "REMUDA_HOLDER"
 LONGEST_DIRECTORY = 107 - 46
 LONGEST_NAME = len("remuda-4194304-01234567-01234567")
 """Of a holder, with the highest pid there is, in the first year after the machine was started."""
+TEMPORARY_ADVICE = "set TMPDIR to another path, such as /tmp"
 _NAME = re.compile(r"remuda-(\d+)-([0-9a-f]+)-([0-9a-f]{4})[0-9a-f]{4}")
 
 
@@ -38,6 +40,21 @@ def find_long_path(place: Path) -> str | None:
     if len(os.fsencode(place)) <= longest:
         return None
     return f"{place} is longer than {longest} bytes, so that Chromium's sockets do not fit below it"
+
+
+def find_temporary_fault() -> str | None:
+    """Why browsers could not have their files in the temporary directory, in words; None if they could."""
+    named = os.environ.get("TMPDIR")
+    # Python would take another one without a word.
+    if named and not (Path(named).is_dir() and os.access(named, os.W_OK | os.X_OK)):
+        return f"{named} does not exist or cannot be written to"
+    return find_long_path(Path(tempfile.gettempdir()))
+
+
+def check_temporary_directory() -> None:
+    """Misconfigured if browsers could not have their files in the temporary directory."""
+    if (fault := find_temporary_fault()) is not None:
+        raise Misconfigured(f"The temporary directory {fault}: {TEMPORARY_ADVICE}")
 
 
 def clear_orphans() -> int:

@@ -82,9 +82,11 @@ def _manager(on: Surroundings) -> Role:
 
 def _orchestrator(on: Surroundings) -> Role:
     from remuda.base.disk import find_lack, places_of
+    from remuda.fleet.leftovers import check_temporary_directory
     from remuda.grid.orchestrator.local import LocalProvisioner
     from remuda.grid.orchestrator.role import Orchestrator, keep_id
 
+    check_temporary_directory()
     herd, options = on.config[HerdConfig], on.config[GridConfig]
     return Orchestrator(
         on.store,

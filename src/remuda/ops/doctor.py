@@ -22,7 +22,7 @@ from remuda.base.disk import find_lack, places_of
 from remuda.base.errors import RemudaError
 from remuda.base.log import redact
 from remuda.base.programs import Program, probe
-from remuda.fleet.leftovers import find_long_path
+from remuda.fleet.leftovers import TEMPORARY_ADVICE, find_temporary_fault
 from remuda.fleet.room import Check, CheckState, Question, Room, Topic
 from remuda.store.embedded import find_server
 from remuda.store.store import Store
@@ -193,9 +193,8 @@ def look_at_data(data: Path, *, megabytes: int = 0) -> list[Check]:
     except OSError as error:
         advice = "make it writable for this user, or choose another directory with --data"
         return [Check("data", CheckState.FAIL, f"{place} cannot be written to: {error.strerror}", advice)]
-    if (long := find_long_path(Path(tempfile.gettempdir()))) is not None:
-        advice = "set TMPDIR to a shorter path, such as /tmp"
-        return [Check("temporary directory", CheckState.FAIL, long, advice)]
+    if (fault := find_temporary_fault()) is not None:
+        return [Check("temporary directory", CheckState.FAIL, fault, TEMPORARY_ADVICE)]
     found = str(data) if place == data else f"{data} (to be made)"
     lack = find_lack(places_of(place), megabytes=megabytes)
     if lack is not None:

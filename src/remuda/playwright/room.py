@@ -115,8 +115,10 @@ def are_browsers_own(config: Config) -> bool:
 
 
 def _worker(on: Surroundings) -> Role:
+    from remuda.fleet.leftovers import check_temporary_directory
     from remuda.playwright.worker import WorkerRole
 
+    check_temporary_directory()
     return WorkerRole(on.store, on.config, tls=on.tls)
 
 
