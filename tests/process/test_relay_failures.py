@@ -71,6 +71,71 @@ async def test_a_client_that_leaves_closes_its_upstream_at_once() -> None:
         assert kit.witness.finished == [("/", 499, len(GET), 0)]
 
 
+DELETE = b"DELETE /session HTTP/1.1\r\nHost: a\r\n\r\n"
+
+
+@pytest.mark.parametrize("half", [True, False])
+async def test_a_delete_is_passed_on_though_its_client_leaves_before_there_is_a_connection(
+    half: bool,
+) -> None:
+    may_follow = asyncio.Event()
+
+    def make(address: Address) -> Router:
+        async def route() -> Plan:
+            await may_follow.wait()
+            return Forward(address)
+
+        return lambda request: route()
+
+    async with relaying(make) as kit:
+        client = await kit.send(DELETE)
+        await eventually(lambda: kit.witness.started)
+        if half:
+            client.writer.write_eof()
+        else:
+            client.leave()
+        await eventually(lambda: not kit.relay.connections)
+
+        may_follow.set()
+
+        await eventually(lambda: kit.upstream.received == DELETE)
+        await eventually(lambda: [each[1] for each in kit.witness.finished] == [200])
+        assert not kit.upstream.lines[0].is_closed  # The next request can have the connection.
+
+
+async def test_a_delete_is_handled_though_its_client_leaves() -> None:
+    started, may_end, ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def handle(request: Request, body: bytes) -> Answer:
+        started.set()
+        await may_end.wait()
+        ended.set()
+        return Answer(200)
+
+    async with relaying(lambda address: lambda request: Handle(handle)) as kit:
+        client = await kit.send(DELETE)
+        await started.wait()
+        client.leave()
+        await eventually(lambda: not kit.relay.connections)
+
+        may_end.set()
+
+        async with asyncio.timeout(10):
+            await ended.wait()
+
+
+async def test_half_a_delete_ends_with_its_client() -> None:
+    async with relaying() as kit:
+        kit.upstream.reply = lambda line: None
+        client = await kit.send(b"DELETE / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nh")
+        await eventually(lambda: kit.upstream.received)
+
+        client.leave()
+
+        await eventually(lambda: kit.upstream.lines[0].is_closed)
+        await eventually(lambda: [each[1] for each in kit.witness.finished] == [499])
+
+
 async def test_a_client_that_leaves_cancels_its_handler() -> None:
     started, cancelled = asyncio.Event(), asyncio.Event()
 

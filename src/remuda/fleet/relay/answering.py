@@ -106,6 +106,12 @@ class Answering:
             self._stop()
             self._tell(CLIENT_LEFT)
 
+    @property
+    def outlives_client(self) -> bool:
+        """Whether it goes on if its client leaves. One that quits sends a DELETE and ends, perhaps before
+        there is a connection to pass it on by: what was to be deleted, such as a session, would stay."""
+        return self.request.method == "DELETE" and self.body is None and not self._status
+
     def fail(self, error: Exception) -> None:
         """Answer with the error, in the owner's words."""
         if self._is_over:

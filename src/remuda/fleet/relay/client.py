@@ -21,6 +21,22 @@ if TYPE_CHECKING:
 NEVER = float("inf")
 
 
+class Nowhere(asyncio.Transport):
+    """Takes the answer to a client that has left: a transport that is closed takes nothing any more."""
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        return
+
+    def is_closing(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        return
+
+    def abort(self) -> None:
+        return
+
+
 class Client(asyncio.Protocol):
     """One connection from a client."""
 
@@ -242,7 +258,11 @@ class Client(asyncio.Protocol):
     def _leave(self) -> None:
         self._is_leaving = True
         exchange, self.exchange = self.exchange, None
-        if exchange is not None:
+        if exchange is None:
+            return
+        if exchange.outlives_client and not self.transport.get_write_buffer_size():
+            self.transport = Nowhere()
+        else:
             exchange.leave()
 
     def is_idle(self) -> bool:
@@ -284,6 +304,8 @@ class Client(asyncio.Protocol):
 
     def reset(self) -> None:
         """Close with a reset: the only ending that cannot be taken for the end of an answer."""
+        if isinstance(self.transport, Nowhere):
+            return
         sock = self.transport.get_extra_info("socket")
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.transport.abort()
