@@ -118,8 +118,9 @@ class Unauthorized(Refused):
     webdriver = "unknown error"
 
     def headers(self) -> dict[str, str]:
-        # RFC 9110 11.6.1: a 401 says how to show who one is.
-        return {**super().headers(), "WWW-Authenticate": 'Bearer realm="remuda", Basic realm="remuda"'}
+        # RFC 9110 11.6.1: a 401 says how to show who one is. Java's HttpClient, and so Selenium's, reads no
+        # challenge but the first, and answers to Basic only.
+        return {**super().headers(), "WWW-Authenticate": 'Basic realm="remuda", Bearer realm="remuda"'}
 
 
 class Forbidden(Refused):
