@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
+from certificates import CertificateAuthority
 from commands import run_command as remuda
 from herds import DEADLINE, REMUDA, Herd, running_herd
 from remuda.accounts.model import may_be_token, new_token
@@ -246,6 +247,33 @@ async def test_a_herd_with_a_certificate_of_its_own_is_asked(certificates: Path,
     assert (trusted.returncode, trusted.stdout) == (0, "no tokens\n"), trusted.stderr
     assert distrusted.returncode == 1
     assert "name its certificate with --cacert FILE" in distrusted.stderr
+
+
+async def test_a_certificate_can_be_named_instead_of_its_authority(tmp_path: Path) -> None:
+    options, token = CertificateAuthority(tmp_path).issue("127.0.0.1"), new_token()
+    certificate, key = options["internal_tls_cert"], options["internal_tls_key"]
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    tls.load_cert_chain(certificate, key)
+    async with strict_server(token, tls) as url:
+        own = ("token", "list", "--server", url, "--token", token, "--cacert", certificate)
+        trusted = await asyncio.to_thread(remuda, *own)
+
+    assert (trusted.returncode, trusted.stdout) == (0, "no tokens\n"), trusted.stderr
+
+
+async def test_no_file_helps_against_a_certificate_for_another_name(tmp_path: Path) -> None:
+    authority = CertificateAuthority(tmp_path)
+    options = authority.issue("198.18.0.2")
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    tls.load_cert_chain(options["internal_tls_cert"], options["internal_tls_key"])
+    async with strict_server(new_token(), tls) as url:
+        own = ("token", "list", "--server", url, "--cacert", authority.ca)
+        refused = await asyncio.to_thread(remuda, *own)
+
+    assert refused.returncode == 1
+    assert "is not valid for '127.0.0.1'" in refused.stderr
+    assert "use a name that it is for" in refused.stderr
+    assert "--cacert" not in refused.stderr
 
 
 async def test_a_token_is_shown_wherever_it_comes_from(tmp_path: Path) -> None:

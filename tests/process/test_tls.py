@@ -56,6 +56,12 @@ def make_certificate(directory: Path, name: str = "herd") -> tuple[str, str]:
     return cert, key
 
 
+def expire(cert: str, key: str) -> None:
+    """Has this certificate end a day ago."""
+    renew = ["openssl", "x509", "-in", cert, "-signkey", key, "-days", "-1", "-out", cert]
+    subprocess.run(renew, check=True, capture_output=True)
+
+
 class Kit:
     """A relay that speaks TLS in front of a scripted upstream."""
 
@@ -527,8 +533,44 @@ def test_a_file_that_is_missing_or_no_certificate_is_named(tmp_path: Path) -> No
 
     with pytest.raises(Misconfigured, match=r"tls_key is .*nothing.pem, which is not a file"):
         Certificate(cert, str(tmp_path / "nothing.pem"))
-    with pytest.raises(Misconfigured, match="cannot be used together"):
+    with pytest.raises(Misconfigured, match=r"tls_cert is .*key.pem, which holds no certificate in PEM"):
         Certificate(key, key)
+    with pytest.raises(Misconfigured, match=r"tls_key is .*cert.pem, which holds no private key in PEM"):
+        Certificate(cert, cert)
+
+
+def test_a_key_with_a_pass_phrase_is_refused_in_words(tmp_path: Path) -> None:
+    cert, key = make_certificate(tmp_path)
+    locked = str(tmp_path / "locked.pem")
+    lock = ["openssl", "pkey", "-in", key, "-aes128", "-passout", "pass:secret", "-out", locked]
+    subprocess.run(lock, check=True, capture_output=True)
+
+    with pytest.raises(Misconfigured, match=r"tls_key is .*locked.pem, which has a pass phrase"):
+        Certificate(cert, locked)
+
+
+async def test_a_certificate_that_clients_refuse_is_used_and_logged(
+    door: Kit, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    expire(str(tmp_path / "cert.pem"), str(tmp_path / "key.pem"))
+    await door.certificate.look()
+
+    (warning,) = [each for each in caplog.records if "clients will refuse" in each.message]
+    assert "certificate has expired" in vars(warning)["remuda_fields"]["reason"]
+    with pytest.raises(ssl.SSLCertVerificationError, match="certificate has expired"):
+        await door.connect(ssl.create_default_context(cafile=tmp_path / "cert.pem"))
+
+
+async def test_a_certificate_that_had_expired_at_the_start_is_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    cert, key = make_certificate(tmp_path)
+    expire(cert, key)
+
+    keeping = asyncio.create_task(Certificate(cert, key).keep_fresh())
+
+    await eventually(lambda: "clients will refuse the certificate" in caplog.text, DEADLINE)
+    keeping.cancel()
 
 
 @pytest.mark.parametrize("networks", ["10.0.0.0/8, all", "300.0.0.1", "10.0.0.0/33"])

@@ -31,6 +31,7 @@ class TlsFiles:
     async def keep_fresh(self, every: float = LOOK_EVERY) -> None:
         """Reads the files again whenever they change, for ever. What was read before is used while they are
         wrong."""
+        await asyncio.to_thread(self._warn)
         while True:
             await asyncio.sleep(every)
             await self.look()
@@ -52,6 +53,7 @@ class TlsFiles:
             log.warning("certificate not replaced", reason=error.message)
         else:
             log.info("certificate replaced", file=str(next(iter(self._files.values()))))
+            self._warn()
 
     def _read_stamps(self) -> list[tuple[int, int, int] | None]:
         return [_stamp(path) for path in self._files.values()]
@@ -64,6 +66,9 @@ class TlsFiles:
 
     def _make_context(self, *files: Path) -> ssl.SSLContext:
         raise NotImplementedError
+
+    def _warn(self) -> None:
+        """Logs why others will not accept what was read, if that can be known here."""
 
 
 class Certificate(TlsFiles):
@@ -99,14 +104,44 @@ class Certificate(TlsFiles):
         # A client could keep the processor busy with it; TLS 1.3 has none.
         context.options |= ssl.OP_NO_RENEGOTIATION
         context.set_alpn_protocols(["http/1.1"])
+        is_locked = False
+
+        def refuse() -> bytes:
+            # Without this OpenSSL would ask for the pass phrase on the terminal.
+            nonlocal is_locked
+            is_locked = True
+            return b""
+
         try:
-            # A key with a pass phrase would make OpenSSL ask for it on the terminal.
-            context.load_cert_chain(cert, key, password=lambda: b"")
+            context.load_cert_chain(cert, key, password=refuse)
         except OSError as error:  # Also a file that has just been taken away.
-            raise Misconfigured(
-                f"The certificate {cert} and the key {key} cannot be used together: {why_tls_failed(error)}"
-            ) from error
+            raise Misconfigured(self._explain(error, is_locked=is_locked)) from error
         return context
+
+    def _explain(self, error: OSError, *, is_locked: bool) -> str:
+        (cert_option, cert), (key_option, key) = self._files.items()
+        if is_locked:
+            return f"{key_option} is {key}, which has a pass phrase: remove it with `openssl pkey`"
+        # OpenSSL says only "PEM lib", whichever file it means.
+        if isinstance(error, ssl.SSLError) and error.reason is None:
+            try:
+                ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cert)
+            except OSError:
+                return f"{cert_option} is {cert}, which holds no certificate in PEM"
+            return f"{key_option} is {key}, which holds no private key in PEM"
+        return f"The certificate {cert} and the key {key} cannot be used together: {why_tls_failed(error)}"
+
+    def _warn(self) -> None:
+        cert = next(iter(self._files.values()))
+        # A client that trusts any signer and any name: what it still refuses, every client will.
+        client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        client.check_hostname = False
+        client.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+        try:
+            client.load_verify_locations(cert)
+            _shake_hands(self.context, client)
+        except OSError as error:
+            log.warning("clients will refuse the certificate", file=str(cert), reason=why_tls_failed(error))
 
 
 class Authorities(TlsFiles):
@@ -126,21 +161,25 @@ class Authorities(TlsFiles):
         return context
 
     def check(self, certificate: Certificate, host: str) -> None:
-        """Misconfigured if this certificate would not be believed under this name: both sides of a handshake
-        are played here."""
-        to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
-        server = certificate.context.wrap_bio(to_server, to_client, server_side=True)
-        client = self.context.wrap_bio(to_client, to_server, server_hostname=host)
+        """Misconfigured if this certificate would not be believed under this name."""
         try:
-            for side in (client, server, client):
-                try:
-                    side.do_handshake()
-                except ssl.SSLWantReadError:
-                    continue
+            _shake_hands(certificate.context, self.context, host)
         except ssl.SSLError as error:
             raise Misconfigured(
                 f"{certificate}, and other machines would not connect to {host}: {why_tls_failed(error)}"
             ) from error
+
+
+def _shake_hands(server: ssl.SSLContext, client: ssl.SSLContext, host: str | None = None) -> None:
+    """Plays both sides of a handshake; SSLError if one of them refuses the other."""
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    serving = server.wrap_bio(to_server, to_client, server_side=True)
+    asking = client.wrap_bio(to_client, to_server, server_hostname=host)
+    for side in (asking, serving, asking):
+        try:
+            side.do_handshake()
+        except ssl.SSLWantReadError:
+            continue
 
 
 def why_tls_failed(error: OSError) -> str:

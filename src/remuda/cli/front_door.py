@@ -31,6 +31,8 @@ from remuda.gateway.room import GatewayConfig
 
 TIMEOUT = 5.0
 _PORTS = {"http": 80, "https": 443}
+# OpenSSL's codes 18 to 21: a certificate that signs itself, or whose signer is not known.
+_UNKNOWN_AUTHORITY = range(18, 22)
 
 
 @dataclass(frozen=True)
@@ -96,6 +98,8 @@ class HerdAddress:
             return None
         context = ssl.create_default_context()
         if self.cacert is not None:
+            # The file may hold the herd's own certificate instead of that of its authority.
+            context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
             try:
                 context.load_verify_locations(self.cacert)
             except OSError as error:  # What is in it may be wrong, too: that is an SSLError.
@@ -136,7 +140,10 @@ def ask_herd(
     except (Unavailable, msgspec.DecodeError) as error:
         cause = error.__cause__
         if isinstance(cause, ssl.SSLCertVerificationError):
-            advice = "name its certificate with --cacert FILE"
+            if cause.verify_code in _UNKNOWN_AUTHORITY:
+                advice = "name its certificate with --cacert FILE"
+            else:
+                advice = "use a name that it is for, or replace it"
         elif isinstance(cause, ssl.SSLError):
             advice = "it may not speak TLS: try http://"
         else:
