@@ -455,3 +455,22 @@ async def test_poison_is_shown_and_dropped(herd: Herd) -> None:
 
     assert shown.body == dropped.body == {"poison": [poison]}
     assert not await herd.store.exists(POISON())
+
+
+async def test_the_audit_log_says_what_became_of_a_quota(herd: Herd) -> None:
+    admin = {"Authorization": f"Bearer {await herd.give('ops', Scope.ADMIN)}"}
+    changes: list[Any] = [
+        {"grid.browserSeconds": {"hard": 10, "soft": 8, "period": "day"}},
+        {"grid.browserSeconds": {"hard": None}},
+        {"grid.browserSeconds": {"soft": None}, "grid.commands": None, "subject": None},
+    ]
+
+    for quotas in changes:
+        assert (await herd.ask("PATCH", "/api/quotas/ranch", {"quotas": quotas}, **admin)).status == 200
+
+    entries = (await herd.ask("GET", "/api/audit", **admin)).body["entries"]
+    assert [each["details"] for each in reversed(entries) if each["action"] == "quota.set"] == [
+        {"grid.browserSeconds": {"hard": 10, "soft": 8, "period": "day"}},
+        {"grid.browserSeconds": {"hard": None, "soft": 8, "period": "day"}},
+        {"grid.browserSeconds": "removed", "grid.commands": "removed", "subject": "removed"},
+    ]

@@ -333,6 +333,11 @@ async def test_a_quota_is_changed_in_parts_and_removed(store: Store, quotas: Quo
     assert not await store.exists(QUOTAS("ranch"), QUOTA_USE("ranch"))
 
 
+@pytest.mark.parametrize("change", [QuotaChange(hard=None), QuotaChange(soft=None), None])
+async def test_a_quota_that_there_is_not_can_be_removed(quotas: Quotas, change: QuotaChange | None) -> None:
+    assert await quotas.change("ranch", {SECONDS: change}) == []
+
+
 async def test_an_account_takes_its_quotas_along(store: Store, quotas: Quotas) -> None:
     await quotas.change("ranch", {SECONDS: QuotaChange(hard=10, period="day")})
 

@@ -39,7 +39,7 @@ class Audit:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    async def record(self, origin: Origin, action: str, subject: str, **details: Any) -> None:
+    async def record(self, origin: Origin, action: str, subject: str, /, **details: Any) -> None:
         """Writes down what was done. If Redis is away, the entry goes to this process' own log instead: what
         was done is done, and its caller is not told that it failed."""
         fields = {

@@ -133,6 +133,10 @@ class Quotas:
         if match[2] not in (*service.counted, *service.states):
             names = ", ".join((*service.counted, *service.states))
             raise InvalidArgument(f"{service.name} does not have {match[2]!r}; it has {names}"[:500])
+        hard = (known and known.hard) if change.hard is UNSET else change.hard
+        soft = (known and known.soft) if change.soft is UNSET else change.soft
+        if hard is None and soft is None:
+            return None
         is_state = match[2] in service.states
         before = None if known is None else known.period
         period: Period | None = "now" if is_state else change.period or before
@@ -142,10 +146,6 @@ class Quotas:
                 if is_state
                 else f"{name} needs a period: day or month"
             )
-        hard = (known and known.hard) if change.hard is UNSET else change.hard
-        soft = (known and known.soft) if change.soft is UNSET else change.soft
-        if hard is None and soft is None:
-            return None
         return f"{hard or NONE} {soft or NONE} {period}"
 
     async def _count_use(self, account: str, name: str, period: Period) -> None:
@@ -200,8 +200,11 @@ class QuotasApi:
     async def change_quotas(self, request: Request, body: QuotasChange) -> QuotaList:
         account = request.path_params["account"]
         changed = await self._quotas.change(account, body.quotas)
-        names = {name: None if change is None else "set" for name, change in body.quotas.items()}
-        await self._audit.record(origin_of(request), "quota.set", account, **names)
+        limits = {
+            view.quota: {"hard": view.hard, "soft": view.soft, "period": view.period} for view in changed
+        }
+        details = {name: limits.get(name, "removed") for name in body.quotas}
+        await self._audit.record(origin_of(request), "quota.set", account, **details)
         return QuotaList(changed)
 
     def routes(self) -> Sequence[Route]:
