@@ -5,13 +5,12 @@ from collections.abc import Sequence
 from typing import Any
 from urllib.parse import quote
 
-from rich.console import Console
 from rich.text import Text
 
 from remuda.accounts.model import read_rate
 from remuda.base.errors import InvalidArgument
 from remuda.cli.front_door import HerdAddress, ask_herd
-from remuda.cli.tables import since, table
+from remuda.cli.tables import since, table, table_console
 from remuda.cli.tokens import END_TIMEOUT, end_query, ended_words
 
 _quota = re.compile(r"([a-z0-9-]+\.\w+)=(?:none|(\d{1,15})([kMGT])?B?(?:/(day|month))?)", re.ASCII).fullmatch
@@ -24,7 +23,7 @@ def list_accounts(herd: HerdAddress) -> None:
     """Prints every account with its limits and what it uses."""
     accounts = ask_herd(herd, "/api/accounts")["accounts"]
     if not accounts:
-        Console().print(Text("no accounts", style="dim"))
+        table_console().print(Text("no accounts", style="dim"))
         return
     shown = table("account", "tokens", "in use", "waiting", "limit", "rate", "created")
     for account in accounts:
@@ -39,7 +38,7 @@ def list_accounts(herd: HerdAddress) -> None:
             _limit(limits["rate"], unit="/m"),
             f"{since(account['createdAt'])} ago",
         )
-    Console().print(shown)
+    table_console().print(shown)
 
 
 def set_limits(

@@ -1,26 +1,22 @@
 """`remuda doctor`: what this machine has, what it lacks, and what to do about it."""
 
 import asyncio
-import sys
 
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from remuda.base.config import Config
 from remuda.cli.rooms import ROOMS
+from remuda.cli.tables import table_console
 from remuda.fleet.room import CheckState
 from remuda.ops.doctor import examine
 
-WIDE = 1000
 _LOOK = {CheckState.OK: ("✓", "green"), CheckState.WARN: ("!", "yellow"), CheckState.FAIL: ("✗", "red")}
 
 
 def show_doctor(config: Config) -> int:
     """Prints every check; the exit status is 1 if a herd could not run here."""
     checks = asyncio.run(examine(config, ROOMS))
-    # Elsewhere than in a terminal nothing is folded: it is searched, and paths are copied from it.
-    console = Console(width=None if sys.stdout.isatty() else WIDE)
     table = Table.grid(padding=(0, 2))
     for _ in range(3):
         table.add_column(overflow="fold")
@@ -30,5 +26,5 @@ def show_doctor(config: Config) -> int:
         if check.advice:
             found.append(f"\n→ {check.advice}", style=colour)
         table.add_row(Text(mark, style=colour), Text(check.name, style="bold"), found)
-    console.print(table)
+    table_console().print(table)
     return 1 if any(check.state is CheckState.FAIL for check in checks) else 0

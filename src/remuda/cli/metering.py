@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.text import Text
 
 from remuda.cli.front_door import HerdAddress, ask_herd
-from remuda.cli.tables import table
+from remuda.cli.tables import table, table_console
 
 TIMEOUT = 60.0
 
@@ -15,13 +15,13 @@ def check_counters(herd: HerdAddress) -> int:
     """Prints the counters that disagree with their states; the exit status, 1 if there are any."""
     drift = ask_herd(herd, "/api/metering/drift", timeout=TIMEOUT)["drift"]
     if not drift:
-        Console().print(Text("counters and states agree", style="green"))
+        table_console().print(Text("counters and states agree", style="green"))
         return 0
     shown = table("service", "level", "resource", "state", "counter", "recorded")
     for each in drift:
         recorded = "-" if each["state"] is None else str(each["state"])
         shown.add_row(*_place(each), str(each["counter"]), recorded)
-    Console().print(shown)
+    table_console().print(shown)
     return 1
 
 
@@ -47,7 +47,7 @@ def show_corrections(herd: HerdAddress) -> None:
         by = f"{each['account']}/{each['token']}" if each["token"] else "-"
         recorded = "-" if each["state"] is None else str(each["state"])
         shown.add_row(each["at"][:19], by, *_place(each), str(each["counter"]), recorded, str(each["value"]))
-    Console().print(shown)
+    table_console().print(shown)
 
 
 def show_poison(herd: HerdAddress, *, drop: bool) -> None:

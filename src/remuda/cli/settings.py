@@ -2,11 +2,9 @@
 
 from collections.abc import Sequence
 
-from rich.console import Console
-
 from remuda.base.errors import InvalidArgument
 from remuda.cli.front_door import HerdAddress, ask_herd
-from remuda.cli.tables import table
+from remuda.cli.tables import table, table_console
 
 PATH = "/api/settings"
 
@@ -37,4 +35,4 @@ def _print(settings: dict[str, float]) -> None:
     shown = table("setting", "seconds")
     for name, value in settings.items():
         shown.add_row(name, f"{value:g}")
-    Console().print(shown)
+    table_console().print(shown)

@@ -6,14 +6,14 @@ from collections.abc import Iterable
 from typing import Any
 from urllib.parse import quote
 
-from rich.console import Console, Group
+from rich.console import Group
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
 from remuda.base.errors import Unavailable
 from remuda.cli.front_door import HerdAddress, ask_herd
-from remuda.cli.tables import since, span, table
+from remuda.cli.tables import since, span, table, table_console
 
 REFRESH_EVERY = 1.0
 _COLOURS = {
@@ -30,7 +30,7 @@ _COLOURS = {
 
 def show_status(herd: HerdAddress, *, watch: bool) -> int:
     """Prints the herd's state, once or until Ctrl-C; the exit status."""
-    console = Console()
+    console = table_console()
     shown: Group | Text = _picture(read_overview(herd), herd.url)
     if not watch:
         console.print(shown)
@@ -50,7 +50,7 @@ def show_status(herd: HerdAddress, *, watch: bool) -> int:
 
 def show_sessions(herd: HerdAddress) -> None:
     """Prints the sessions that have not ended."""
-    Console().print(_sessions(read_overview(herd)["sessions"]))
+    table_console().print(_sessions(read_overview(herd)["sessions"]))
 
 
 def kill_sessions(herd: HerdAddress, sessions: Iterable[str]) -> None:

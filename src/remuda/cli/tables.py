@@ -1,16 +1,27 @@
 """How commands show what they found: tables without lines, and times as people say them."""
 
+import sys
+
+from rich.console import Console
 from rich.table import Table
 
 from remuda.base.clock import now, parse_rfc3339
 
+WIDE = 1000
+
 
 def table(*columns: str) -> Table:
-    """An empty table with these columns."""
+    """An empty table with these columns. The first one is never folded: ids are copied from it."""
     made = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     for column in columns:
-        made.add_column(column, overflow="fold")
+        made.add_column(column, overflow="fold", no_wrap=column == columns[0])
     return made
+
+
+def table_console() -> Console:
+    """Where tables are printed. Elsewhere than in a terminal no row is folded: it is searched, and ids and
+    paths are copied from it."""
+    return Console(width=None if sys.stdout.isatty() else WIDE)
 
 
 def printable(text: str) -> str:

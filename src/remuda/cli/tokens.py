@@ -5,12 +5,11 @@ from collections.abc import Sequence
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from rich.console import Console
 from rich.text import Text
 
 from remuda.base.clock import now, parse_rfc3339
 from remuda.cli.front_door import HerdAddress, ask_herd
-from remuda.cli.tables import since, span, table
+from remuda.cli.tables import since, span, table, table_console
 
 END_TIMEOUT = 60.0
 """Ending thousands of sessions takes a while."""
@@ -47,7 +46,7 @@ def list_tokens(herd: HerdAddress, account: str | None) -> None:
     query = f"?{urlencode({'account': account})}" if account else ""
     tokens = ask_herd(herd, f"/api/tokens{query}")["tokens"]
     if not tokens:
-        Console().print(Text("no tokens", style="dim"))
+        table_console().print(Text("no tokens", style="dim"))
         return
     shown = table("account", "token", "scopes", "created", "expires", "last used")
     for token in tokens:
@@ -59,7 +58,7 @@ def list_tokens(herd: HerdAddress, account: str | None) -> None:
             Text(_expiry(token), style="red" if token["expired"] else ""),
             f"{since(token['usedAt'])} ago" if token["usedAt"] else "never",
         )
-    Console().print(shown)
+    table_console().print(shown)
 
 
 def _expiry(token: Any) -> str:

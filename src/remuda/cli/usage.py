@@ -7,12 +7,11 @@ from typing import Any
 from urllib.parse import urlencode
 
 import msgspec
-from rich.console import Console
 from rich.text import Text
 
 from remuda.accounts.model import read_duration
 from remuda.cli.front_door import HerdAddress, ask_herd
-from remuda.cli.tables import table
+from remuda.cli.tables import table, table_console
 
 TIMEOUT = 60.0
 BARS = "▁▂▃▄▅▆▇█"
@@ -55,7 +54,7 @@ def show_usage(
 
 
 def _print_table(report: Any, step: str) -> None:
-    console = Console()
+    console = table_console()
     if not any(each["totals"] for each in report["usage"]):
         console.print(Text("no usage", style="dim"))
         return
