@@ -2,6 +2,7 @@
 
 import re
 import string
+from functools import cache
 from typing import Any
 
 import pytest
@@ -22,9 +23,11 @@ IDENT = "43z7a11vo6of3a7i173441dtc"
 TIME_SLOT = "1483280100000"
 
 
-def values_of(key: Key[Any], placeholder: str) -> st.SearchStrategy[str]:
-    """Values that the placeholder's rule admits, fixed segments of other patterns among them."""
-    rule = re.compile({**PARTS, **key.parts}[placeholder])
+# Once for each rule, not for each example: a strategy takes longer to make than an example.
+@cache
+def values_of(pattern: str) -> st.SearchStrategy[str]:
+    """Values that a placeholder's rule admits, fixed segments of other patterns among them."""
+    rule = re.compile(pattern)
     lookalikes = [segment for segment in FIXED_SEGMENTS if rule.fullmatch(segment)]
     generated = st.from_regex(rule, fullmatch=True, alphabet=string.printable)
     return st.sampled_from(lookalikes) | generated if lookalikes else generated
@@ -32,7 +35,8 @@ def values_of(key: Key[Any], placeholder: str) -> st.SearchStrategy[str]:
 
 def names_of(key: Key[Any]) -> st.SearchStrategy[str]:
     """Names that the declaration gives."""
-    return st.builds(key, *(values_of(key, placeholder) for placeholder in key.placeholders))
+    rules = {**PARTS, **key.parts}
+    return st.builds(key, *(values_of(rules[placeholder]) for placeholder in key.placeholders))
 
 
 @pytest.mark.parametrize("key", ALL, ids=lambda key: key.pattern)
