@@ -9,8 +9,10 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 import uvloop
 from hypothesis import settings
+from playwright.async_api import Playwright, async_playwright
 
 import servers
 from remuda.store import Store
@@ -85,6 +87,16 @@ async def any_store(any_url: str) -> AsyncIterator[Store]:
     """A connection to an empty Redis, for what must hold with the embedded server and with Debian's."""
     async with Store(any_url) as store:
         yield store
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def playwright() -> AsyncIterator[Playwright]:
+    """A stock client of Playwright, whose driver lives as long as this test process.
+
+    It belongs to the loop of the session. Tests with it run there too, and close what they connect to.
+    """
+    async with async_playwright() as playwright:
+        yield playwright
 
 
 @pytest.fixture

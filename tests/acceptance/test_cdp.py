@@ -4,7 +4,8 @@ from collections.abc import AsyncIterator
 from uuid import UUID
 
 import pytest
-from playwright.async_api import Browser, Playwright, async_playwright
+import pytest_asyncio
+from playwright.async_api import Browser, Playwright
 
 from herds import DEADLINE, Herd
 from remuda.base.ids import SessionId
@@ -15,6 +16,7 @@ from waiting import eventually
 
 # In one process, so that only one herd has to start for them.
 pytestmark = pytest.mark.xdist_group("cdp")
+in_session = pytest.mark.asyncio(loop_scope="session")
 
 
 @pytest.fixture
@@ -22,17 +24,11 @@ def herd(light_herd: Herd) -> Herd:
     return light_herd
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="session")
 async def store(herd: Herd) -> AsyncIterator[Store]:
     """The herd's own Redis."""
     async with Store(herd.redis_url) as store:
         yield store
-
-
-@pytest.fixture
-async def playwright() -> AsyncIterator[Playwright]:
-    async with async_playwright() as playwright:
-        yield playwright
 
 
 async def active(store: Store) -> set[SessionId]:
@@ -46,55 +42,54 @@ async def visit(browser: Browser, title: str) -> list[str]:
     return [await each.title() for each in browser.contexts[0].pages if "<title>" in each.url]
 
 
+@in_session
 @pytest.mark.parametrize("form", ["ws /cdp", "http /cdp", "http "])
 async def test_every_form_of_the_address_leads_to_a_browser(
     herd: Herd, playwright: Playwright, form: str
 ) -> None:
     scheme, path = form.split(" ")
-    browser = await playwright.chromium.connect_over_cdp(herd.url.replace("http", scheme) + path)
+    url = herd.url.replace("http", scheme) + path
+    async with await playwright.chromium.connect_over_cdp(url) as browser:
+        assert await visit(browser, "page") == ["page"]
 
-    assert await visit(browser, "page") == ["page"]
-    await browser.close()
 
-
+@in_session
 async def test_no_client_sees_the_pages_of_another(herd: Herd, playwright: Playwright) -> None:
     url = f"{herd.url}/cdp"
-    first = await playwright.chromium.connect_over_cdp(url)
-    second = await playwright.chromium.connect_over_cdp(url)
-
-    assert await visit(first, "one") == ["one"]
-    assert await visit(second, "two") == ["two"]
-    await first.close()
-    await second.close()
+    connect = playwright.chromium.connect_over_cdp
+    async with await connect(url) as first, await connect(url) as second:
+        assert await visit(first, "one") == ["one"]
+        assert await visit(second, "two") == ["two"]
 
 
+@in_session
 async def test_the_session_ends_with_its_websocket(herd: Herd, playwright: Playwright, store: Store) -> None:
     before = await active(store)
-    browser = await playwright.chromium.connect_over_cdp(f"{herd.url}/cdp")
-    (session,) = await active(store) - before
-
-    await browser.close()
+    async with await playwright.chromium.connect_over_cdp(f"{herd.url}/cdp"):
+        (session,) = await active(store) - before
 
     await eventually(lambda: ended(store, session), DEADLINE)
 
 
+@in_session
 async def test_the_session_ends_even_if_its_gateway_is_killed(
     herd: Herd, playwright: Playwright, store: Store
 ) -> None:
     before = await active(store)
-    browser = await playwright.chromium.connect_over_cdp(f"{herd.url}/cdp")
-    (session,) = await active(store) - before
+    async with await playwright.chromium.connect_over_cdp(f"{herd.url}/cdp") as browser:
+        (session,) = await active(store) - before
 
-    herd.process_of("run", "gateway").kill()
+        herd.process_of("run", "gateway").kill()
 
-    await eventually(lambda: ended(store, session), DEADLINE)
-    await eventually(lambda: not browser.is_connected(), DEADLINE)
+        await eventually(lambda: ended(store, session), DEADLINE)
+        await eventually(lambda: not browser.is_connected(), DEADLINE)
 
 
 async def ended(store: Store, session: SessionId) -> bool:
     return state_of(await store.hgetall(grid.SESSION_STATUS(session))) is State.TERMINATED
 
 
+@in_session
 @pytest.mark.parametrize("path", ["/cdp", "/", "/playwright", f"/session/{UUID(int=0)}/se/cdp"])
 async def test_a_malformed_handshake_starts_nothing(herd: Herd, store: Store, path: str) -> None:
     before = await active(store)

@@ -1,12 +1,11 @@
 """Stock Playwright clients take browsers from the front door, in every way that they know."""
 
 import sys
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 from playwright._impl._driver import compute_driver_executable
-from playwright.async_api import Playwright, async_playwright
+from playwright.async_api import Playwright
 
 from herds import Herd
 from programs import NODE, output_of
@@ -15,12 +14,7 @@ from videos import needs_ffmpeg, probe
 
 # In one process, so that only one herd has to start a browser of each kind for them.
 pytestmark = pytest.mark.xdist_group("acceptance playwright")
-
-
-@pytest.fixture
-async def playwright() -> AsyncIterator[Playwright]:
-    async with async_playwright() as playwright:
-        yield playwright
+in_session = pytest.mark.asyncio(loop_scope="session")
 
 
 def test_the_playwright_snippet_of_the_readme_works_as_it_stands(herd: Herd, tmp_path: Path) -> None:
@@ -34,31 +28,31 @@ def test_the_playwright_snippet_of_the_readme_works_as_it_stands(herd: Herd, tmp
     "address", ["ws://{}/", "http://{}", "ws://{}/playwright/{}", "http://{}/playwright/{}"]
 )
 @pytest.mark.parametrize("name", ["chromium", "firefox"])
+@in_session
 async def test_a_stock_client_drives_a_page(
     herd: Herd, playwright: Playwright, name: str, address: str
 ) -> None:
     url = address.format(herd.url.partition("//")[2], name)
-    browser = await getattr(playwright, name).connect(url)
-    page = await browser.new_page()
-    await page.goto("data:text/html,<button onclick=\"document.title='clicked'\">Go</button>")
-    await page.click("button")
+    async with await getattr(playwright, name).connect(url) as browser:
+        page = await browser.new_page()
+        await page.goto("data:text/html,<button onclick=\"document.title='clicked'\">Go</button>")
+        await page.click("button")
 
-    assert await page.title() == "clicked"
-    assert browser.browser_type.name == name
-    await browser.close()
+        assert await page.title() == "clicked"
+        assert browser.browser_type.name == name
 
 
+@in_session
 async def test_clients_of_one_browser_do_not_see_each_other(herd: Herd, playwright: Playwright) -> None:
     url = herd.url.replace("http", "ws")
-    one, two = await playwright.chromium.connect(url), await playwright.chromium.connect(url)
+    connect = playwright.chromium.connect
+    async with await connect(url) as one, await connect(url) as two:
+        page = await one.new_page()
+        await page.goto("data:text/html,mine")
 
-    page = await one.new_page()
-    await page.goto("data:text/html,mine")
-
-    assert two.contexts == []
-    await one.close()
-    assert await (await two.new_page()).title() == ""
-    await two.close()
+        assert two.contexts == []
+        await one.close()
+        assert await (await two.new_page()).title() == ""
 
 
 @pytest.mark.parametrize("name", ["chromium", "firefox"])

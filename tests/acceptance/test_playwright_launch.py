@@ -9,7 +9,7 @@ from typing import Any
 
 import psutil
 import pytest
-from playwright.async_api import Error, Playwright, async_playwright
+from playwright.async_api import Error, Playwright
 
 from herds import Herd
 from remuda.keyspace.playwright import ACTIVE_CONNECTIONS
@@ -17,13 +17,10 @@ from remuda.store import Store
 from waiting import eventually
 
 # In one process, so that only one herd has to start a browser of each kind for them.
-pytestmark = pytest.mark.xdist_group("acceptance playwright")
-
-
-@pytest.fixture
-async def playwright() -> AsyncIterator[Playwright]:
-    async with async_playwright() as playwright:
-        yield playwright
+pytestmark = [
+    pytest.mark.xdist_group("acceptance playwright"),
+    pytest.mark.asyncio(loop_scope="session"),
+]
 
 
 def socket_of(herd: Herd) -> str:
@@ -45,13 +42,13 @@ async def places(herd: Herd, browser: str) -> list[int]:
 async def test_a_browser_of_ones_own_is_counted_and_ends_with_the_connection(
     herd: Herd, playwright: Playwright, address: str
 ) -> None:
-    browser = await playwright.chromium.connect(address.format(herd.url.partition("//")[2]))
-    page = await browser.new_page()
-    await page.goto("data:text/html,<title>mine</title>")
+    url = address.format(herd.url.partition("//")[2])
+    async with await playwright.chromium.connect(url) as browser:
+        page = await browser.new_page()
+        await page.goto("data:text/html,<title>mine</title>")
 
-    assert await page.title() == "mine"
-    assert await places(herd, "chromium-own") == [1]
-    await browser.close()
+        assert await page.title() == "mine"
+        assert await places(herd, "chromium-own") == [1]
     await eventually(lambda: is_free(herd, "chromium-own"))
 
 
@@ -113,15 +110,15 @@ async def test_launch_options_take_effect_in_a_browser_of_ones_own(
 ) -> None:
     async with answering("<title>by way of the proxy</title>") as (port, visits):
         headers = options(proxy={"server": f"http://127.0.0.1:{port}"}, **agent)
-        browser = await getattr(playwright, name).connect(socket_of(herd) + path, headers=headers)
-        page = await browser.new_page()
-        await page.goto("http://pasture.invalid/")
+        connect = getattr(playwright, name).connect
+        async with await connect(socket_of(herd) + path, headers=headers) as browser:
+            page = await browser.new_page()
+            await page.goto("http://pasture.invalid/")
 
-        assert await page.title() == "by way of the proxy"
-        assert "GET http://pasture.invalid/ HTTP/1.1" in [visit.line for visit in visits]
-        assert await page.evaluate("navigator.userAgent") == "Mule"
-        assert await places(herd, f"{name}-own") == [1]
-        await browser.close()
+            assert await page.title() == "by way of the proxy"
+            assert "GET http://pasture.invalid/ HTTP/1.1" in [visit.line for visit in visits]
+            assert await page.evaluate("navigator.userAgent") == "Mule"
+            assert await places(herd, f"{name}-own") == [1]
     await eventually(lambda: is_free(herd, f"{name}-own"))
 
 
@@ -136,12 +133,14 @@ async def test_a_forbidden_argument_is_refused_by_its_name(herd: Herd, playwrigh
 
 @pytest.mark.parametrize("name", ["chromium", "firefox"])
 async def test_expose_network_leads_through_the_client(herd: Herd, playwright: Playwright, name: str) -> None:
-    async with answering("<title>at the client's</title>") as (port, visits):
-        browser = await getattr(playwright, name).connect(socket_of(herd), expose_network="*")
+    connect = getattr(playwright, name).connect
+    async with (
+        answering("<title>at the client's</title>") as (port, visits),
+        await connect(socket_of(herd), expose_network="*") as browser,
+    ):
         page = await browser.new_page()
         await page.goto(f"http://127.0.0.1:{port}/")
 
         assert await page.title() == "at the client's"
         # The driver of the client, not that of the worker.
         assert "run-driver" in visits[0].sender
-        await browser.close()

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from playwright.async_api import Browser, Error, Playwright, async_playwright
+import pytest_asyncio
+from playwright.async_api import Browser, Error, Playwright
 
 from herds import DEADLINE, REMUDA
 from processes import are_gone
@@ -25,6 +26,8 @@ from remuda.store.census import take_census
 from servers import Server
 from waiting import eventually
 from workers import RunningWorker, browser_process, entries, processes_of
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 LEASE = 2
 # A short lease, so that a test need not wait for it; short beats, so that workers are soon missed.
@@ -81,16 +84,10 @@ class RunningGateway:
     url: str
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="session")
 async def fleet(server: Server, tmp_path: Path) -> AsyncIterator[Fleet]:
     async with Store(server.url) as store, AsyncExitStack() as stack:
         yield Fleet(server, store, tmp_path, stack)
-
-
-@pytest.fixture
-async def playwright() -> AsyncIterator[Playwright]:
-    async with async_playwright() as playwright:
-        yield playwright
 
 
 async def visit(browser: Browser, title: str) -> str:

@@ -17,7 +17,8 @@ from urllib.request import urlopen
 
 import psutil
 import pytest
-from playwright.async_api import Browser, Error, Playwright, async_playwright
+import pytest_asyncio
+from playwright.async_api import Browser, Error, Playwright
 
 from processes import are_gone, children_of, listeners_of
 from remuda.fleet.leftovers import clear_orphans
@@ -28,14 +29,16 @@ from remuda.store.census import take_census
 from waiting import eventually
 from workers import RunningWorker, entries, only_entry, processes_of, running_worker
 
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
 SECRET = "data:text/html,<title>secret</title>"
 OWN = ("--isolation", "own")
 
 
-@pytest.fixture
-async def playwright() -> AsyncIterator[Playwright]:
-    async with async_playwright() as playwright:
-        yield playwright
+@pytest_asyncio.fixture(loop_scope="session")
+async def store(redis_url: str) -> AsyncIterator[Store]:
+    async with Store(redis_url) as store:
+        yield store
 
 
 def directories_of(worker: RunningWorker) -> list[Path]:

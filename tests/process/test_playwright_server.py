@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.async_api import Error, async_playwright
+from playwright.async_api import Error, Playwright
 from playwright.async_api import TimeoutError as PlaywrightTimeout
 
 from herds import DEADLINE
@@ -27,6 +27,7 @@ from workers import Holder, browser_process, holder, node_client, processes_of
 
 # In one process, so that only one server of each kind has to start for them.
 pytestmark = pytest.mark.xdist_group("playwright server")
+in_session = pytest.mark.asyncio(loop_scope="session")
 
 PAGE = "data:text/html,<title>Pasture</title>"
 BROWSERS = ["chromium", "firefox"]
@@ -78,15 +79,17 @@ def browser() -> str:
 
 @pytest.fixture
 def server(lenders: dict[str, Lender[Holder]], browser: str) -> Holder:
-    """A browser server that tests leave as it is."""
+    """A browser server that tests leave as it is, or end."""
     return lenders[browser].lend()
 
 
+@in_session
 @pytest.mark.parametrize("browser", BROWSERS)
-async def test_clients_share_a_browser_without_seeing_each_other(server: Holder, browser: str) -> None:
-    async with async_playwright() as playwright:
-        connect = getattr(playwright, browser).connect
-        first, second = await connect(server.endpoint), await connect(server.endpoint)
+async def test_clients_share_a_browser_without_seeing_each_other(
+    playwright: Playwright, server: Holder, browser: str
+) -> None:
+    connect = getattr(playwright, browser).connect
+    async with await connect(server.endpoint) as first, await connect(server.endpoint) as second:
         page = await first.new_page()
         await page.goto(PAGE)
 
@@ -94,9 +97,7 @@ async def test_clients_share_a_browser_without_seeing_each_other(server: Holder,
         assert second.contexts == []
         assert await server.has_connections(2)
 
-        await first.close()
-        await second.close()
-        await eventually(lambda: server.has_connections(0))
+    await eventually(lambda: server.has_connections(0))
 
 
 async def test_a_check_goes_down_to_the_browser_and_leaves_nothing(server: Holder) -> None:
@@ -105,22 +106,26 @@ async def test_a_check_goes_down_to_the_browser_and_leaves_nothing(server: Holde
     await eventually(lambda: server.has_connections(0))
 
 
-async def test_errors_speak_the_language_of_their_own_client(server: Holder) -> None:
-    async with async_playwright() as playwright, node_client(server.endpoint) as node:
-        page = await (await playwright.chromium.connect(server.endpoint)).new_page()
+@in_session
+async def test_errors_speak_the_language_of_their_own_client(playwright: Playwright, server: Holder) -> None:
+    connect = playwright.chromium.connect
+    async with await connect(server.endpoint) as browser, node_client(server.endpoint) as node:
+        page = await browser.new_page()
 
         # Whoever comes last must not change the language of those who are there.
         assert "getByRole(" in await node.complain()
         await check_up(server.endpoint, timeout=DEADLINE)
         with pytest.raises(PlaywrightTimeout, match=r"get_by_role\("):
             await page.get_by_role("button").click(timeout=1)
-        await (await playwright.chromium.connect(server.endpoint)).close()
+        await (await connect(server.endpoint)).close()
         assert "getByRole(" in await node.complain()
 
 
-async def test_what_concerns_the_drivers_own_machine_is_refused(server: Holder) -> None:
-    async with async_playwright() as playwright:
-        browser = await playwright.chromium.connect(server.endpoint)
+@in_session
+async def test_what_concerns_the_drivers_own_machine_is_refused(
+    playwright: Playwright, server: Holder
+) -> None:
+    async with await playwright.chromium.connect(server.endpoint) as browser:
         context = await browser.new_context()
         page = await context.new_page()
         await page.set_content("<input type=file webkitdirectory><a download=x href='data:,x'>x</a>")
@@ -157,10 +162,12 @@ async def test_no_client_can_name_programs_that_extensions_start(server: Holder)
     assert stat.filemode(programs.st_mode) == "dr-x------"
 
 
+@in_session
 @pytest.mark.parametrize("message", ["null", '{"id": 1, "guid": "", "method": "__abort__"}'])
-async def test_a_message_that_cannot_be_read_ends_nothing(server: Holder, message: str) -> None:
-    async with async_playwright() as playwright:
-        browser = await playwright.chromium.connect(server.endpoint)
+async def test_a_message_that_cannot_be_read_ends_nothing(
+    playwright: Playwright, server: Holder, message: str
+) -> None:
+    async with await playwright.chromium.connect(server.endpoint) as browser:
         url = urlsplit(server.endpoint)
         address = Address(str(url.hostname), url.port or 0)
 
@@ -172,12 +179,12 @@ async def test_a_message_that_cannot_be_read_ends_nothing(server: Holder, messag
 
 
 @needs_ffmpeg
+@in_session
 @pytest.mark.parametrize("browser", BROWSERS)
 async def test_a_client_gets_a_video_made_with_the_machines_ffmpeg(
-    server: Holder, browser: str, tmp_path: Path
+    playwright: Playwright, server: Holder, browser: str, tmp_path: Path
 ) -> None:
-    async with async_playwright() as playwright:
-        connection = await getattr(playwright, browser).connect(server.endpoint)
+    async with await getattr(playwright, browser).connect(server.endpoint) as connection:
         context = await connection.new_context(record_video_dir=tmp_path / "unused")
         page = await context.new_page()
         await page.goto(PAGE)
@@ -196,13 +203,13 @@ async def test_a_path_that_is_guessed_leads_nowhere(server: Holder) -> None:
 
 
 @pytest.mark.parametrize("browser", BROWSERS)
-async def test_the_server_ends_with_its_browser(browser: str) -> None:
-    async with holder(browser) as server:
-        browser_process(server.directory).kill()
+async def test_the_server_ends_with_its_browser(server: Holder, browser: str) -> None:
+    # Tests that come later, if any, are lent another one.
+    browser_process(server.directory).kill()
 
-        await server.ask("ended")
-        with pytest.raises(DriverUnavailable):
-            await check_up(server.endpoint, timeout=DEADLINE)
+    await server.ask("ended")
+    with pytest.raises(DriverUnavailable):
+        await check_up(server.endpoint, timeout=DEADLINE)
 
 
 @pytest.mark.parametrize("browser", BROWSERS)
