@@ -205,6 +205,15 @@ async def test_a_response_is_the_same_in_any_pieces(tmp_path: Path, data: bytes,
     assert not response.truncated
 
 
+async def test_a_document_is_read_without_its_content_and_transfer_codings(tmp_path: Path) -> None:
+    coded = gzip.compress(gzip.compress(b"hello world"))
+    head = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nTransfer-Encoding: gzip, chunked\r\n\r\n"
+    response, _ = await fed([head, b"%x\r\n%b\r\n0\r\n\r\n" % (len(coded), coded)], tmp_path)
+
+    assert response.read_payload() == coded
+    assert response.read_document() == b"hello world"
+
+
 async def test_a_body_of_single_bytes_is_cut_off(tmp_path: Path) -> None:
     head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
     tiny, sound = b"1\r\na\r\n" * MAX_CHUNK_LINES, b"20\r\n" + b"b" * 32 + b"\r\n"

@@ -4,12 +4,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from remuda.archive.crawler.decoding import decode_content
 from remuda.archive.crawler.duplicates import fingerprint, is_loop
 from remuda.archive.crawler.frontier import ClaimedUrl, Found, Frontier
 from remuda.archive.crawler.links import Links, extract, links_of_headers
 from remuda.archive.crawler.model import CrawlOrder, CrawlSettings
-from remuda.archive.crawler.response import MAX_PARSED, FetchedResponse
+from remuda.archive.crawler.response import FetchedResponse
 from remuda.archive.crawler.scope import LinkKind, Root, ScopeRules, are_kin
 from remuda.archive.ignores import Ignores
 from remuda.archive.urls import Base, host_of, without_session
@@ -188,9 +187,7 @@ def document_of(url: str, response: FetchedResponse) -> bytes:
     kind = response.fields.get("content-type", "")
     if response.status not in SCRAPED or not response.body.size or not _may_have_links(kind, url):
         return b""
-    return decode_content(
-        response.read_payload(), response.fields.get("content-encoding", ""), limit=MAX_PARSED
-    )
+    return response.read_document()
 
 
 def links_in(document: bytes, url: str, response: FetchedResponse) -> Links:

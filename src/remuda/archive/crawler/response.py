@@ -8,6 +8,8 @@ from itertools import islice
 from pathlib import Path
 from typing import IO
 
+from remuda.archive.crawler.decoding import decode_content
+
 IN_MEMORY = 1 << 20
 """Bytes of a body that are kept in memory; longer ones go to a file."""
 MAX_PARSED = 16 << 20
@@ -145,9 +147,15 @@ class FetchedResponse:
             self._payload.append(data)
 
     def read_payload(self) -> bytes:
-        """The body without transfer coding, up to MAX_PARSED. May read a file."""
+        """The body without its chunks, up to MAX_PARSED. May read a file."""
         if self.is_chunked:
             return b"".join(self._payload)[:MAX_PARSED]
         if self.body.is_in_memory:
             return self.body.whole()
         return b"".join(islice(self.body.pieces(), MAX_PARSED // _PIECE))
+
+    def read_document(self, *, limit: int = MAX_PARSED) -> bytes:
+        """The body without its codings, up to `limit`. May read a file."""
+        # Transfer codings come last: `chunked`, which is undone already, and seldom `gzip`.
+        codings = [*self.all_of("content-encoding"), *self.all_of("transfer-encoding")]
+        return decode_content(self.read_payload(), ",".join(codings), limit=limit)

@@ -5,7 +5,6 @@ from collections.abc import Callable
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING
 
-from remuda.archive.crawler.decoding import decode_content
 from remuda.archive.crawler.discovery import REDIRECTS, Discovery, document_of, links_in
 from remuda.archive.crawler.fetching import FetchedExchange, Fetcher
 from remuda.archive.crawler.frontier import ClaimedUrl, Found, Frontier, UrlState
@@ -45,9 +44,7 @@ class RobotRules:
         if response is not None and response.status == 200:
             import protego
 
-            text = decode_content(
-                response.read_payload(), response.fields.get("content-encoding", ""), limit=MAX_ROBOTS
-            )
+            text = response.read_document(limit=MAX_ROBOTS)
             self._rules = protego.Protego.parse(text.decode("utf-8", "replace"))
 
     def allow(self, url: str, user_agent: str) -> bool:

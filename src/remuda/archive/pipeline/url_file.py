@@ -8,7 +8,6 @@ import shutil
 from pathlib import Path
 
 from remuda.archive.crawler.cookies import Cookies
-from remuda.archive.crawler.decoding import decode_content
 from remuda.archive.crawler.discovery import REDIRECTS
 from remuda.archive.crawler.fetching import Fetcher, make_spool
 from remuda.archive.crawler.network import ConnectionPool, Network
@@ -89,5 +88,4 @@ def _document_of(response: FetchedResponse) -> bytes:
         raise FetchFailed(f"it is answered with status {response.status}", is_final=is_final)
     if response.truncated:
         raise FetchFailed(f"it is cut off ({response.truncated})")
-    payload = response.read_payload()
-    return decode_content(payload, response.fields.get("content-encoding", ""), limit=MAX_FILE)
+    return response.read_document(limit=MAX_FILE)
