@@ -303,6 +303,28 @@ async def test_a_role_is_listed_while_its_record_lives(store: Store) -> None:
     await living
 
 
+@pytest.mark.parametrize("ahead", [3600.0, -3600.0])
+async def test_machines_with_different_clocks_do_not_forget_each_other(
+    store: Store, monkeypatch: pytest.MonkeyPatch, ahead: float
+) -> None:
+    steps: list[str] = []
+    first, second = (Life(store, [Recorder(name, steps)]) for name in ("here", "elsewhere"))
+    living = [await serving(first, steps)]
+
+    with monkeypatch.context() as elsewhere:
+        now = clock.now()
+        elsewhere.setattr(clock, "now", lambda: now + ahead)
+        living.append(await serving(second, steps, 2))
+    seen = [{record["name"] for record in await running_roles(store)}]
+    await first._heart.start(*map(first._beat, first._roles))
+    seen.append({record["name"] for record in await running_roles(store)})
+
+    assert seen == [{"here", "elsewhere"}] * 2
+    for life in (first, second):
+        life.ask_stop()
+    await asyncio.gather(*living)
+
+
 async def test_the_dead_are_not_listed_and_the_living_forget_them(store: Store) -> None:
     await store.zadd(ROLES(), {"long-dead": clock.now() - 60, "just-dead": clock.now()})
     steps: list[str] = []

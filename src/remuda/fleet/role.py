@@ -83,9 +83,7 @@ class RoleBeat(FieldBeat):
 
     def write(self, commands: Commands) -> None:
         super().write(commands)
-        now = clock.now()
-        commands.zadd(ROLES(), {self.role: now})
-        commands.zremrange_by_score(ROLES(), "-inf", now - RECORD_TTL)
+        commands.zadd(ROLES(), {self.role: clock.now()})
 
 
 class Life:
@@ -277,7 +275,12 @@ async def drop_dead_roles(store: Store) -> None:
 
 async def running_roles(store: Store) -> list[dict[str, str]]:
     """The records of all roles that beat, each with its `id`, in the order of their start."""
-    # Not by their scores, which a Redis without memory does not take; a record lives on in it.
-    records = [(role_id, store.hgetall(ROLE(role_id))) for role_id in await store.zrange(ROLES())]
-    found = [{"id": role_id, **record} for role_id, reply in records if (record := await reply)]
+    # Not by their scores: the clocks of machines differ, and a Redis without memory takes no new score. The
+    # record lives on in it.
+    replies = [(role_id, store.hgetall(ROLE(role_id))) for role_id in await store.zrange(ROLES())]
+    records = [(role_id, await reply) for role_id, reply in replies]
+    # A role that beats is back with its next beat.
+    if gone := [role_id for role_id, record in records if not record]:
+        await store.zrem(ROLES(), *gone)
+    found = [{"id": role_id, **record} for role_id, record in records if record]
     return sorted(found, key=lambda record: (record["startedAt"], record["name"]))

@@ -26,7 +26,7 @@ ROLES = Key(
     "remuda:roles",
     ZSetName,
     meaning="Every running role, so that no scan is needed",
-    writer="fleet/role, which also trims the stale ones",
+    writer="fleet/role, which also removes those without a record",
     lifetime=until("its last member leaves"),
     fields={"member": "role id, scored by its last beat in Unix seconds"},
 )
