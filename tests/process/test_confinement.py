@@ -24,7 +24,12 @@ from remuda.base.confinement import (
     protection_of,
 )
 from remuda.base.errors import DriverUnavailable, Misconfigured
-from remuda.base.reach import hold_directory, is_open_to_all, make_reachable
+from remuda.base.reach import (
+    hold_directory,
+    is_open_to_all,
+    make_reachable,
+    use_open_temporary_directory,
+)
 from remuda.base.users import claim_user, read_uids
 from waiting import eventually
 
@@ -381,3 +386,16 @@ def test_a_program_that_all_reach_by_another_name_stays_where_it_is(tmp_path: Pa
 
     assert make_reachable(tmp_path / "sh", tmp_path / "staging") == Path("/bin/sh").resolve()
     assert not (tmp_path / "staging").exists()
+
+
+@pytest.mark.parametrize(("mode", "is_used"), [(0o700, False), (0o755, False), (0o1777, True)])
+def test_temporary_files_are_where_every_user_may_make_some(
+    monkeypatch: pytest.MonkeyPatch, mode: int, is_used: bool
+) -> None:
+    with tempfile.TemporaryDirectory(dir="/tmp") as place:
+        Path(place).chmod(mode)
+        monkeypatch.setattr(tempfile, "tempdir", place)
+
+        use_open_temporary_directory()
+
+        assert tempfile.gettempdir() == (place if is_used else "/tmp")

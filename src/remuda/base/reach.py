@@ -24,8 +24,10 @@ def is_open_to_all(path: Path) -> bool:
 
 
 def use_open_temporary_directory() -> None:
-    """Has this process keep temporary files where every user gets to: in /tmp, if TMPDIR is only root's."""
-    if not is_open_to_all(Path(tempfile.gettempdir())):
+    """Has this process keep temporary files where every user may make some: in /tmp, if TMPDIR is only
+    root's."""
+    place = Path(tempfile.gettempdir())
+    if not (is_open_to_all(place) and place.stat().st_mode & stat.S_IWOTH):
         tempfile.tempdir = "/tmp"
 
 
