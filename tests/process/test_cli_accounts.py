@@ -196,7 +196,11 @@ def test_whatever_is_killed_who_may_do_what_stays_the_same(guarded: Herd) -> Non
             assert time.monotonic() < ends_at, (victim, found)
         guarded.wait_until_ready()
 
-    listed = remuda("account", "list", *own).stdout.splitlines()
+    # The api was killed with the manager. Nothing above needs it: it may take longer than a command waits.
+    ends_at = time.monotonic() + DEADLINE
+    while (answer := remuda("account", "list", *own)).returncode and time.monotonic() < ends_at:
+        pass
+    listed = answer.stdout.splitlines()
     assert next(line.split() for line in listed if line.startswith("killed"))[:3] == ["killed", "1", "1"]
     assert guarded.request("DELETE", path.removesuffix("/url"), **bearer(mine))[0] == 200
 
