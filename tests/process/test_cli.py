@@ -216,6 +216,39 @@ def test_what_cannot_be_done_with_sessions_is_said() -> None:
     assert result.stderr == "remuda: use `remuda sessions` or `remuda sessions kill ID...`\n"
 
 
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        ("up --isolation none", "--isolation is 'none'; it can be auto, shared, own"),
+        ("up --workers -1", "--workers is -1; it must be a whole number, 0 or more"),
+        ("metering reconcile s3/buckets", "'s3/buckets' is not a state; write it as s3/buckets/photos/st"),
+        ("metering reconcile --value 3", "--value needs a state, such as s3/buckets/photos/storageUtilized"),
+        ("archive -i /no/such/file", "/no/such/file cannot be read: No such file or directory\n"),
+    ],
+)
+def test_what_was_typed_is_named_and_refused(words: str, line: str) -> None:
+    result = remuda(*words.split())
+
+    assert result.returncode == 1
+    assert result.stderr.startswith(f"remuda: {line}")
+    assert result.stderr.count("\n") == 1
+
+
+def test_a_setting_is_not_less_than_nothing(herd: Herd) -> None:
+    for wrong in ("queue=-1", "queue=nan", "queue=inf"):
+        result = remuda("settings", wrong, "--server", herd.url)
+
+        line = f"remuda: {wrong!r} does not set queue to a number of seconds: queue=300\n"
+        assert (result.returncode, result.stderr) == (1, line)
+
+
+def test_a_step_is_one_of_four() -> None:
+    result = remuda("usage", "--step", "week")
+
+    assert result.returncode == 2
+    assert "'week' is not one of 'slot', 'hour', 'day', 'total'" in result.stderr
+
+
 def test_status_of_no_herd_is_one_clear_line() -> None:
     result = remuda("status", "--url", "http://127.0.0.1:1")
 

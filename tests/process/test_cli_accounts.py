@@ -71,6 +71,16 @@ def test_limits_of_an_account_are_set_shown_and_removed(herd: Herd) -> None:
     assert "There is no account 'team'" in unknown.stderr
 
 
+def test_an_account_is_not_changed_if_one_of_its_quotas_is_wrong(herd: Herd) -> None:
+    where = ("--server", herd.url)
+    result = remuda("account", "set", "half", "--sessions", "3", "--quota", "grid.nothing=3/day", *where)
+    listed = remuda("account", "list", *where)
+
+    assert (result.returncode, result.stdout) == (1, "")
+    assert result.stderr.startswith("remuda: grid does not have 'nothing'; it has CreateSession, ")
+    assert "half" not in listed.stdout
+
+
 def test_the_audit_log_shows_what_was_done_oldest_first(herd: Herd) -> None:
     where = ("--server", herd.url)
     remuda("account", "set", "audited", "--sessions", "3", *where)

@@ -150,17 +150,19 @@ def load_config(
     sections: Sequence[type],
     flags: Mapping[str, Any] | None = None,
     *,
+    typed: Mapping[str, str] | None = None,
     environ: Mapping[str, str] | None = None,
     file: Path | None = None,
 ) -> Config:
-    """The config from flags (None: not given), environment and file; Misconfigured names what is wrong."""
+    """The config from flags (None: not given), environment and file; Misconfigured names what is wrong.
+    `typed` has the flags of options that are typed otherwise than the option is called."""
     values: dict[str, tuple[Any, str]] = {}
     for name, value in _read_file(file, known=options_of(sections)).items():
         values[name] = (value, f"{name} in {file or DEFAULT_FILE}")
     values |= _read_environ(sections, os.environ if environ is None else environ)
     for name, value in (flags or {}).items():
         if value is not None:
-            values[name] = (value, "--" + name.replace("_", "-"))
+            values[name] = (value, (typed or {}).get(name) or "--" + name.replace("_", "-"))
     return _make(sections, values)
 
 

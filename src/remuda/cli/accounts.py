@@ -57,15 +57,17 @@ def set_limits(
         body["sessions"] = None if sessions == NONE else _read_count(sessions)
     if rate is not None:
         body["rate"] = None if rate == NONE else read_rate(rate)
-    account = ask_herd(herd, _path(name), method="PATCH", body=body)
-    limits = account["limits"]
-    print(f"{name}: sessions {_limit(limits['sessions'])}, rate {_limit(limits['rate'], unit='/m')}")
+    # Quotas first: what is wrong with them only the herd knows, and then nothing is changed.
+    changed = []
     if quotas:
         path = f"/api/quotas/{quote(name, safe='')}"
-        for each in ask_herd(herd, path, method="PATCH", body={"quotas": quotas})["quotas"]:
-            per = "" if each["period"] == "now" else f"/{each['period']}"
-            used = f"{each['used']:,} used"
-            print(f"{name}: {each['quota']} {_limit(each['hard'])}{per}, soft {_limit(each['soft'])}, {used}")
+        changed = ask_herd(herd, path, method="PATCH", body={"quotas": quotas})["quotas"]
+    limits = ask_herd(herd, _path(name), method="PATCH", body=body)["limits"]
+    print(f"{name}: sessions {_limit(limits['sessions'])}, rate {_limit(limits['rate'], unit='/m')}")
+    for each in changed:
+        per = "" if each["period"] == "now" else f"/{each['period']}"
+        used = f"{each['used']:,} used"
+        print(f"{name}: {each['quota']} {_limit(each['hard'])}{per}, soft {_limit(each['soft'])}, {used}")
 
 
 def read_quotas(*, hard: Sequence[str], soft: Sequence[str]) -> dict[str, dict[str, Any]]:

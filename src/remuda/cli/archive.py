@@ -65,7 +65,8 @@ def read_urls(urls: list[str], input_file: str | None) -> dict[str, Any]:
         try:
             text = sys.stdin.read() if input_file == "-" else Path(input_file).read_text("utf-8-sig")
         except (OSError, UnicodeDecodeError) as error:
-            raise InvalidArgument(f"{input_file} cannot be read: {error}") from error
+            reason = error.strerror if isinstance(error, OSError) else error
+            raise InvalidArgument(f"{input_file} cannot be read: {reason}") from error
         listed = [*urls, *(line.strip() for line in text.splitlines() if line.strip())]
     if not listed:
         raise InvalidArgument("Name a URL to archive, or a file of them with --input-file")

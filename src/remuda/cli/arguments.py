@@ -141,4 +141,5 @@ def load(ctx: typer.Context) -> "Config":
         flags["log_level"] = "info" if verbose == 1 else "debug"
     # Parameters are as they were typed: Typer converts only what it hands to the command.
     named = ctx.params["config"]
-    return load_config(SECTIONS, flags, file=None if named is None else Path(named))
+    typed = {each.name: each.opts[0] for each in ctx.command.params if each.name in options}
+    return load_config(SECTIONS, flags, typed=typed, file=None if named is None else Path(named))

@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -363,8 +363,9 @@ def usage(
     ] = "",
     since: Annotated[str, typer.Option("--since", help="How far back: 24h, 30d.")] = "24h",
     step: Annotated[
-        str, typer.Option("--step", help="slot, hour, day or total; by default as fine as is readable.")
-    ] = "",
+        Literal["slot", "hour", "day", "total"] | None,
+        typer.Option("--step", help="By default as fine as is readable."),
+    ] = None,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV, one number a line.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
@@ -378,7 +379,7 @@ def usage(
         level=level,
         measure=measure,
         since=since,
-        step=step,
+        step=step or "",
         form="json" if as_json else "csv" if as_csv else "table",
     )
 

@@ -5,10 +5,13 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
+from remuda.base.errors import InvalidArgument
 from remuda.cli.front_door import HerdAddress, ask_herd
 from remuda.cli.tables import table, table_console
 
 TIMEOUT = 60.0
+PLACE = ("service", "level", "resource", "metric")
+EXAMPLE = "s3/buckets/photos/storageUtilized"
 
 
 def check_counters(herd: HerdAddress) -> int:
@@ -29,8 +32,12 @@ def reconcile(herd: HerdAddress, place: str | None, value: int | None) -> None:
     """Corrects a state such as s3/buckets/foo/storageUtilized, or everything that disagrees."""
     body: dict[str, Any] = {}
     if place is not None:
-        names = ("service", "level", "resource", "metric")
-        body = dict(zip(names, place.split("/"), strict=False)) | {"value": value}
+        parts = place.split("/")
+        if len(parts) != len(PLACE):
+            raise InvalidArgument(f"{place!r} is not a state; write it as {EXAMPLE}")
+        body = dict(zip(PLACE, parts, strict=True)) | {"value": value}
+    elif value is not None:
+        raise InvalidArgument(f"--value needs a state, such as {EXAMPLE}")
     answer = ask_herd(herd, "/api/metering/reconcile", method="POST", body=body, timeout=TIMEOUT)
     for each in answer["corrections"]:
         recorded = "nothing" if each["state"] is None else each["state"]

@@ -1,11 +1,13 @@
 """`remuda settings`: shows the live settings of a running herd, and changes them."""
 
+import re
 from collections.abc import Sequence
 
 from remuda.base.errors import InvalidArgument
 from remuda.cli.front_door import HerdAddress, ask_herd
 from remuda.cli.tables import table, table_console
 
+_number = re.compile(r"[0-9]+(\.[0-9]+)?").fullmatch
 PATH = "/api/settings"
 
 
@@ -22,12 +24,9 @@ def change_settings(herd: HerdAddress, words: Sequence[str]) -> None:
         name, _, text = word.partition("=")
         if name not in known:
             raise InvalidArgument(f"There is no setting {name!r}; there are {', '.join(known)}")
-        try:
-            changes[name] = float(text)
-        except ValueError:
-            raise InvalidArgument(
-                f"{word!r} does not set {name} to a number of seconds: {name}=300"
-            ) from None
+        if not _number(text):
+            raise InvalidArgument(f"{word!r} does not set {name} to a number of seconds: {name}=300")
+        changes[name] = float(text)
     _print(ask_herd(herd, PATH, method="PATCH", body=changes))
 
 
