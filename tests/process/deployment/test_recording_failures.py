@@ -106,6 +106,18 @@ async def test_a_browser_with_a_screen_is_recorded_from_it(
     assert "seen" in (files / "messages.vtt").read_text()
 
 
+async def test_a_session_that_ends_at_once_has_a_picture(
+    store: Store, client: Client, deployment: Deployment
+) -> None:
+    session = await record(client)
+
+    await client.close(session)
+
+    await eventually(lambda: has_ended(store, session), DEADLINE)
+    assert "RFAILURE" not in dict(await log_of(store, session))
+    assert is_like(colours(files_of(deployment, session) / "video.mp4")[-1], RED)
+
+
 async def test_a_session_outlives_its_encoder(store: Store, client: Client, deployment: Deployment) -> None:
     session = await record(client)
     files = files_of(deployment, session)

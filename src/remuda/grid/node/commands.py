@@ -164,7 +164,7 @@ class NodeCommands:
         async with self._fate.closing:
             try:
                 if self._recorder is not None:
-                    await self._recorder.leave_screen()
+                    await self._recorder.leave()
                 return await self._ask_driver("DELETE", self._inner)
             except DriverUnavailable:
                 return answer_value(None)  # The client wants it gone, and gone it is.

@@ -36,6 +36,8 @@ log = get_logger(__name__)
 ANNOUNCE_EVERY = 30.0
 """Seconds after which the storage hears of a video that has grown: a session may last for hours."""
 SCREEN_TIMEOUT = 10.0
+FIRST_PICTURE_TIMEOUT = 5.0
+LOOK_EVERY = 0.02
 
 
 class Recorder:
@@ -59,6 +61,7 @@ class Recorder:
         self._task: asyncio.Task[None] | None = None
         self._stopping: asyncio.Task[None] | None = None
         self._ended_at: float | None = None
+        self._is_leaving = False
         self.url = ""
         """Where its files are, from the front door's root."""
         self.problem = ""
@@ -136,7 +139,9 @@ class Recorder:
                 group.create_task(self._publish(), name="publish messages")
                 group.create_task(self._keep_announcing(), name="announce video")
         except* (RemudaError, OSError) as errors:
-            await self._fail("; ".join(map(str, errors.exceptions)))
+            # A browser that is closed meanwhile answers no longer: `stop` says so.
+            if not self._is_leaving or self.elapsed() > 0:
+                await self._fail("; ".join(map(str, errors.exceptions)))
         except* Exception as errors:
             log.exception("recording broke", session=self._session)
             await self._fail(f"a bug: {errors.exceptions[0]!r}")
@@ -201,11 +206,21 @@ class Recorder:
 
     # At its end
 
-    async def leave_screen(self) -> None:
-        """Completes the video of a screen, which the browser is about to leave black: what people look for is
-        the last picture. A screencast ends with that anyway."""
+    async def leave(self) -> None:
+        """Waits for the first picture, without which a test that fails at once would have no video. Completes
+        the video of a screen, which the browser is about to leave black: what people look for is the last
+        picture. A screencast ends with that anyway."""
+        self._is_leaving = True
+        ends_at = clock.monotonic() + FIRST_PICTURE_TIMEOUT
+        while clock.monotonic() < ends_at:
+            if not self._is_awaiting_picture():
+                break
+            await asyncio.sleep(LOOK_EVERY)
         if isinstance(self._source, Grab):
             await self.stop()
+
+    def _is_awaiting_picture(self) -> bool:
+        return self._task is not None and not self._task.done() and self.elapsed() == 0
 
     async def stop(self) -> None:
         """Completes the video. While ffmpeg does that, the browser must not be killed: so would it be."""
