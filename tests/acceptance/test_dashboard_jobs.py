@@ -79,3 +79,32 @@ async def test_settings_are_changed_and_what_others_change_is_shown(store: Store
         await page.clicks("aside .danger")
         await page.sees("aborted", at="#ended-jobs .state")
         assert await page.complaints() == []
+
+
+async def test_what_is_typed_stays_while_the_settings_change(store: Store, page: Page) -> None:
+    record = await queue_job(store)
+    ident, settings = Ident(record.ident), JobSettingsEditor(store)
+    value = "return document.querySelector(`input[name=${arguments[0]}]`)?.value"
+
+    async with jobs_page(store, page):
+        await page.clicks("#jobs tbody tr")
+        await page.sees("Settings", at="aside")
+        await page.run("window.form = document.querySelector('.settings')")
+        for number in ("7", "8", "9"):
+            await page.fills("input[name=concurrency]", number)
+            await settings.change(ident, SettingsChange(delay_max=1000 + int(number)))
+
+            async def is_shown(delay: str = f"100{number}") -> bool:
+                return bool(await page.run(value, "delayMax") == delay)
+
+            await eventually(is_shown, 30)
+            assert await page.run(value, "concurrency") == number
+
+            await page.clicks(".settings button")
+
+            async def is_stored(wanted: int = int(number)) -> bool:
+                return (await settings.read(ident)).settings.concurrency == wanted
+
+            await eventually(is_stored, 30)
+            assert await page.run(value, "concurrency") == number
+        assert await page.run("return window.form === document.querySelector('.settings')")

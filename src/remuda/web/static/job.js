@@ -143,28 +143,38 @@ function Settings({ job, readAgain }) {
       noOffsiteLinks: !given.get("offsite"),
       suppressIgnoreReports: !given.get("reports"),
     };
-    await deed(() => send("PATCH", `/api/archive/jobs/${job.ident}`, change));
+    const form = event.target;
+    if (await deed(() => send("PATCH", `/api/archive/jobs/${job.ident}`, change))) accept(form);
   };
-  // Made anew with each version of the settings: what another has changed shows.
+  // Only defaults are given, so what another has changed shows, but not in place of what is being typed.
   return html`
     <h3>Settings</h3>
-    <form class="settings" key=${settings.age} onSubmit=${submit}>
+    <form class="settings" onSubmit=${submit}>
       <label>
         Delay in ms
         <span>
-          <input name="delayMin" type="number" min="0" max="9999999" value=${settings.delayMin} aria-label="at least" />
+          <input name="delayMin" type="number" min="0" max="9999999" defaultValue=${settings.delayMin} aria-label="at least" />
           ${" to "}
-          <input name="delayMax" type="number" min="0" max="9999999" value=${settings.delayMax} aria-label="at most" />
+          <input name="delayMax" type="number" min="0" max="9999999" defaultValue=${settings.delayMax} aria-label="at most" />
         </span>
       </label>
-      <label>Downloads at a time <input name="concurrency" type="number" min="1" max="99" value=${settings.concurrency} /></label>
-      <label>User-Agent <input name="userAgent" value=${settings.userAgent} placeholder="default" /></label>
-      <label class="tick"><input name="offsite" type="checkbox" checked=${!settings.noOffsiteLinks} /> follow links to other sites</label>
-      <label class="tick"><input name="reports" type="checkbox" checked=${!settings.suppressIgnoreReports} /> log ignored URLs</label>
+      <label>Downloads at a time <input name="concurrency" type="number" min="1" max="99" defaultValue=${settings.concurrency} /></label>
+      <label>User-Agent <input name="userAgent" defaultValue=${settings.userAgent} placeholder="default" /></label>
+      <label class="tick"><input name="offsite" type="checkbox" defaultChecked=${!settings.noOffsiteLinks} /> follow links to other sites</label>
+      <label class="tick"><input name="reports" type="checkbox" defaultChecked=${!settings.suppressIgnoreReports} /> log ignored URLs</label>
       <button>Apply</button>
     </form>
     ${problem}
   `;
+}
+
+/** Has what a form shows count as not typed any more. */
+function accept(form) {
+  for (const each of form.elements) {
+    each.defaultValue = each.value;
+    each.defaultChecked = each.checked;
+  }
+  form.reset();
 }
 
 function Ignores({ job, readAgain }) {
