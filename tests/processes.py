@@ -7,8 +7,8 @@ Any process may end between two looks. So tests ask it with the functions below,
 nothing, and not with the methods of psutil, which raise.
 """
 
+import os
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import psutil
@@ -28,11 +28,20 @@ def find_processes(variable: str, value: str, *, named: str | None = None) -> li
 
 
 def _read(pid: int, what: str) -> bytes:
+    # Not with a file object, which takes twice as long.
     try:
-        with Path(f"/proc/{pid}/{what}").open("rb", buffering=0) as file:
-            return file.read()
+        file = os.open(f"/proc/{pid}/{what}", os.O_RDONLY)
     except OSError:  # It has ended, or is somebody else's.
         return b""
+    content = b""
+    try:
+        while part := os.read(file, 1 << 16):
+            content += part
+    except OSError:  # It has ended since.
+        return b""
+    finally:
+        os.close(file)
+    return content
 
 
 def name_of(process: psutil.Process) -> str:

@@ -3,15 +3,13 @@
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 
-import psutil
 import pytest
 from selenium import webdriver
 
 from clients import options_for
 from herds import Herd, new_herd
-from processes import is_alive
+from processes import is_alive, name_of, parent_of
 from remuda.keyspace import grid, metrics
 from remuda.store import Store
 from remuda.store.census import take_census
@@ -73,16 +71,11 @@ async def keep_counting(herd: Herd, counts: list[int]) -> None:
 
 def count_browsers(herd: Herd) -> int:
     """Browsers that were all there when the search ended: who was found before and still runs after it."""
-    found = [process for process in herd.processes() if is_browser(process)]
+    processes = herd.processes()
+    drivers = {process.pid for process in processes if name_of(process) == "chromedriver"}
+    # Those of its pages have other parents, and so has what it forks.
+    found = [process for process in processes if parent_of(process) in drivers]
     return sum(map(is_alive, found))
-
-
-def is_browser(process: psutil.Process) -> bool:
-    with suppress(psutil.NoSuchProcess):
-        # Those of its pages have other parents, and so has what it forks.
-        parent = process.parent()
-        return parent is not None and parent.name() == "chromedriver"
-    return False
 
 
 async def slots_are_back(store: Store) -> bool:
