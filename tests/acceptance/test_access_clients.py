@@ -22,6 +22,7 @@ from selenium.webdriver.remote.client_config import ClientConfig
 
 from clients import options_for
 from herds import DEADLINE, REMUDA, Herd, new_herd
+from installed import LIGHTEST
 from programs import NODE, output_of
 from remuda.base.ids import new_id
 
@@ -219,7 +220,7 @@ async def test_another_account_finds_no_such_session(shared: Shared) -> None:
 @pytest.mark.parametrize("client", ["selenium.mjs", "title.mjs"])
 def test_node_clients_use_a_token(shared: Shared, client: str) -> None:
     node, _ = compute_driver_executable()
-    args = ["chrome", shared.url()] if client == "selenium.mjs" else ["chromium", shared.url(scheme="ws")]
+    args = [LIGHTEST, shared.url()] if client == "selenium.mjs" else ["chromium", shared.url(scheme="ws")]
 
     assert output_of([node, NODE / client, *args], **shared.trust) == "Hello from Node\n"
 

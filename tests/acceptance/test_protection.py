@@ -396,7 +396,7 @@ def test_redis_and_its_data_are_out_of_a_browsers_reach(herd: Herd) -> None:
 
 
 async def test_a_session_goes_on_when_redis_was_restarted(herd: Herd) -> None:
-    session = Session(herd, "chrome")
+    session = Session(herd, LIGHTEST)
     herd.redis.kill()
 
     await eventually(lambda: herd.request("GET", f"/api/sessions/{session.id}")[0] == 200, 60)

@@ -25,7 +25,7 @@ from deployments import (
 )
 from grids import log_of
 from herds import running_herd
-from installed import BROWSERS
+from installed import BROWSERS, LIGHTEST
 from processes import are_gone, children_of, name_of
 from remuda.base.ids import SessionId
 from remuda.grid.browsers import FAMILIES
@@ -58,7 +58,7 @@ def deployment() -> Iterator[Deployment]:
         yield deployment
 
 
-async def record(client: Client, browser: str = "chrome", colour: str = "red") -> SessionId:
+async def record(client: Client, browser: str = LIGHTEST, colour: str = "red") -> SessionId:
     """A recorded session that shows something of this colour."""
     reply = await client.ask(browserName=browser, **{"se:recordVideo": True})
     assert reply.status == 200, reply.value
@@ -204,7 +204,7 @@ async def test_where_ffmpeg_is_missing_the_client_hears_it(tmp_path_factory: pyt
         home / "data", "--slots", "1", environ={"PATH": str(commands), "REMUDA_RECORD": "true"}
     ) as herd:
         async with Store(herd.redis_url) as store, open_client(store) as client:
-            reply = await client.ask(browserName="chrome")
+            reply = await client.ask(browserName=LIGHTEST)
             session = SessionId(reply.value["sessionId"])
 
             assert reply.value["capabilities"]["se:recordVideo"] is False
