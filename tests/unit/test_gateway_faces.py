@@ -56,7 +56,7 @@ def test_a_wrong_method_is_told_the_right_one() -> None:
 
 
 def test_who_asks_for_a_session_while_redis_is_away_is_told_that_there_is_none() -> None:
-    answer = render_error(request("/wd/hub/session"), StoreUnavailable("Redis at x does not answer"))
+    answer = render_error(request("/wd/hub/session"), StoreUnavailable("Redis at x does not answer."))
 
     assert answer.status == 500
     assert json.loads(answer.body)["value"] == {

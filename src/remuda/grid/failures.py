@@ -33,4 +33,4 @@ def for_who_wanted_a_session(error: RemudaError) -> RemudaError:
     retries of their own."""
     if not isinstance(error, StoreUnavailable) or isinstance(error, StoreFull):
         return error
-    return SessionNotCreated(f"{error.message}. Ask for the session again when Redis is back.")
+    return SessionNotCreated(f"{error.message.rstrip('.')}. Ask for the session again when Redis is back.")
