@@ -462,6 +462,7 @@ async def test_the_audit_log_says_what_became_of_a_quota(herd: Herd) -> None:
     changes: list[Any] = [
         {"grid.browserSeconds": {"hard": 10, "soft": 8, "period": "day"}},
         {"grid.browserSeconds": {"hard": None}},
+        {"artifacts.storageUtilized": {"hard": 5}},
         {"grid.browserSeconds": {"soft": None}, "grid.commands": None, "subject": None},
     ]
 
@@ -470,7 +471,8 @@ async def test_the_audit_log_says_what_became_of_a_quota(herd: Herd) -> None:
 
     entries = (await herd.ask("GET", "/api/audit", **admin)).body["entries"]
     assert [each["details"] for each in reversed(entries) if each["action"] == "quota.set"] == [
-        {"grid.browserSeconds": {"hard": 10, "soft": 8, "period": "day"}},
-        {"grid.browserSeconds": {"hard": None, "soft": 8, "period": "day"}},
+        {"grid.browserSeconds": "10/day, soft 8"},
+        {"grid.browserSeconds": "none/day, soft 8"},
+        {"artifacts.storageUtilized": "5, soft none"},
         {"grid.browserSeconds": "removed", "grid.commands": "removed", "subject": "removed"},
     ]

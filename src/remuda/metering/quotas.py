@@ -184,6 +184,12 @@ def _views(account: str, stored: Mapping[str, str], use: Mapping[str, str]) -> l
     return views
 
 
+def _limits(view: QuotaView) -> str:
+    """As a person writes them, and as `remuda account set` prints them."""
+    hard, soft = ("none" if limit is None else limit for limit in (view.hard, view.soft))
+    return f"{hard}{'' if view.period == 'now' else f'/{view.period}'}, soft {soft}"
+
+
 class QuotasApi:
     """Shows quotas, and sets them."""
 
@@ -200,9 +206,7 @@ class QuotasApi:
     async def change_quotas(self, request: Request, body: QuotasChange) -> QuotaList:
         account = request.path_params["account"]
         changed = await self._quotas.change(account, body.quotas)
-        limits = {
-            view.quota: {"hard": view.hard, "soft": view.soft, "period": view.period} for view in changed
-        }
+        limits = {view.quota: _limits(view) for view in changed}
         details = {name: limits.get(name, "removed") for name in body.quotas}
         await self._audit.record(origin_of(request), "quota.set", account, **details)
         return QuotaList(changed)
