@@ -1,5 +1,6 @@
 """Which web pages may talk to the gateway."""
 
+import re
 from collections.abc import Callable, Mapping
 
 import pytest
@@ -85,6 +86,16 @@ def test_no_page_may_do_what_is_for_programs_unless_its_origin_is_configured() -
     assert not may(PageRule(), "http://localhost:4444")
     assert not may(PageRule(), "null")
     assert may(PageRule(["http://localhost:3000"]), "http://LOCALHOST:3000")
+
+
+def test_a_host_name_that_is_refused_is_allowed_by_what_the_message_says() -> None:
+    head = read_head(b"GET /status HTTP/1.1\r\nHost: herd.example:4444\r\n\r\n")
+    request = Request(head, head.method, head.target, "127.0.0.1")
+    with pytest.raises(Forbidden, match=r"the host name herd\.example:4444") as refused:
+        PageRule(scheme="https").check(request)
+
+    (advised,) = re.findall(r"add (\S+) to allow_origins", refused.value.message)
+    PageRule([advised], scheme="https").check(request)
 
 
 def test_a_page_that_rebinds_its_name_to_loopback_may_not() -> None:

@@ -49,7 +49,10 @@ class PageRule:
             if not self._is_allowed(origin.lower(), host, is_on_loopback=is_on_loopback):
                 raise _forbidden(origin)
         elif is_on_loopback and host not in self._hosts and not _is_no_domain(host):
-            raise _forbidden(host)
+            raise Forbidden(
+                f"Requests to the host name {host} are not allowed here; use an address or localhost, "
+                f"or add {self._scheme}://{host} to allow_origins."
+            )
         elif not self._is_asked_for(request, is_page=is_page):
             told_page = _split(request.header("referer") or "")
             raise _forbidden(f"{told_page[0]}://{told_page[1]}" if told_page else "another web page")
@@ -98,7 +101,7 @@ def check_content_type(request: Request) -> None:
         )
 
 
-def _forbidden(page: str | None) -> Forbidden:
+def _forbidden(page: str) -> Forbidden:
     return Forbidden(f"Requests from {page} are not allowed here; to let them in, add it to allow_origins.")
 
 
