@@ -8,13 +8,14 @@ import pytest
 from granted import give_token, id_of_token, revoke_token
 from grids import advertise, all_sessions, check_counters, check_slots, codes_of, set_timeouts
 from managers import O1, Client, Reply, ended, has_logged, only_session, open_orchestrator, running
-from remuda.base.ids import SessionId, new_id
+from remuda.base.ids import ManagerId, SessionId, new_id
 from remuda.fleet.origin import Origin
 from remuda.grid.model import State
 from remuda.grid.node.ending import Ending
 from remuda.grid.sessions import Sessions, session_bell
 from remuda.keyspace import grid, metrics
 from remuda.keyspace.fleet import USES
+from remuda.keyspace.key import Key
 from remuda.store import Store
 from remuda.store.census import take_census
 from waiting import eventually
@@ -117,6 +118,26 @@ async def test_a_manager_can_be_found_for_as_long_as_it_runs(store: Store) -> No
 
     assert await store.exists(grid.MANAGERS(), grid.MANAGER(manager.manager_id)) == 0
     assert await store.ttl_ms(grid.MANAGER_HEARTBEAT(manager.manager_id)) <= 1000
+
+
+@pytest.mark.parametrize(
+    "what", [(grid.MANAGER,), (grid.MANAGER_HEARTBEAT,), (grid.MANAGER, grid.MANAGER_HEARTBEAT)]
+)
+async def test_a_manager_that_redis_has_lost_is_there_again_at_once(
+    store: Store, what: tuple[Key[Any], ...]
+) -> None:
+    async with running(store) as (manager, _):
+        own = manager.manager_id
+        before = await store.hgetall(grid.MANAGER(own))
+
+        await store.delete(*(key(own) for key in what))
+
+        await eventually(lambda: is_registered(store, own))
+        assert await store.hgetall(grid.MANAGER(own)) == before
+
+
+async def is_registered(store: Store, own: ManagerId) -> bool:
+    return await store.exists(grid.MANAGER(own), grid.MANAGER_HEARTBEAT(own)) == 2
 
 
 # Requests that are wrong

@@ -234,7 +234,9 @@ class Manager(Role):
     async def _keep_books(self) -> None:
         """Has Redis know what is true of this manager, also when it has lost it or others thought it gone."""
         await self._forget_created()
-        if not await self._store.exists(grid.MANAGER(self.manager_id)):
+        own = self.manager_id
+        # Its beat is gone alone when the clock of Redis jumps, as that of a laptop does that was asleep.
+        if await self._store.exists(grid.MANAGER(own), grid.MANAGER_HEARTBEAT(own)) < 2:
             await self._register()
 
     async def _forget_created(self) -> None:
