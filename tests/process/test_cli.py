@@ -289,7 +289,7 @@ def test_a_role_whose_data_directory_is_a_file_says_so(redis_url: str, tmp_path:
 @pytest.mark.parametrize(
     "command", [("up", "--port", "0"), ("run", "orchestrator"), ("run", "worker", "--browser", "chromium")]
 )
-@pytest.mark.parametrize("fault", ["does not exist or cannot be written to", "is longer than 28 bytes"])
+@pytest.mark.parametrize("fault", ["does not exist or cannot be written to", "is longer than "])
 def test_who_starts_browsers_says_that_the_temporary_directory_is_unusable(
     redis_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...], fault: str
 ) -> None:

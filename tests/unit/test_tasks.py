@@ -2,6 +2,8 @@
 
 import asyncio
 import gc
+from collections.abc import Callable
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -219,3 +221,21 @@ async def test_work_that_fails_says_so() -> None:
 
     with pytest.raises(ZeroDivisionError):
         await run_until(asyncio.Event().wait(), work(), name="work")
+
+
+@pytest.mark.parametrize("work", [partial(repeat, every=0), retry_until_redis_returns])
+async def test_what_is_cancelled_while_its_step_fails_ends_all_the_same(work: Callable[..., Any]) -> None:
+    failing, other = asyncio.Future[None](), asyncio.Future[None]()
+
+    async def step() -> None:
+        await asyncio.gather(failing, other)
+
+    task = asyncio.create_task(work(step, failure="step failed"))
+    await asyncio.sleep(0)
+
+    failing.set_exception(StoreUnavailable())
+    task.cancel()
+
+    done, _ = await asyncio.wait([task], timeout=60)
+    assert task in done
+    assert task.cancelled()

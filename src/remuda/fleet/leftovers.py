@@ -34,26 +34,28 @@ def holder_name() -> str:
     return f"remuda-{os.getpid()}-{running_since(os.getpid())}-{_namespace()}{new_id()[:4]}"
 
 
-def find_long_path(place: Path) -> str | None:
-    """Why a Chromium could not have its files below this directory, in words; None if it could."""
-    longest = LONGEST_DIRECTORY - LONGEST_NAME - 1
+def find_long_path(place: Path, *, name: int = LONGEST_NAME) -> str | None:
+    """Why a Chromium of a holder whose name is so long could not have its files below this directory, in
+    words; None if it could."""
+    longest = LONGEST_DIRECTORY - name - 1
     if len(os.fsencode(place)) <= longest:
         return None
     return f"{place} is longer than {longest} bytes, so that Chromium's sockets do not fit below it"
 
 
-def find_temporary_fault() -> str | None:
-    """Why browsers could not have their files in the temporary directory, in words; None if they could."""
+def find_temporary_fault(*, name: int = LONGEST_NAME) -> str | None:
+    """Why browsers of a holder whose name is so long could not have their files in the temporary directory,
+    in words; None if they could."""
     named = os.environ.get("TMPDIR")
     # Python would take another one without a word.
     if named and not (Path(named).is_dir() and os.access(named, os.W_OK | os.X_OK)):
         return f"{named} does not exist or cannot be written to"
-    return find_long_path(Path(tempfile.gettempdir()))
+    return find_long_path(Path(tempfile.gettempdir()), name=name)
 
 
-def check_temporary_directory() -> None:
+def check_temporary_directory(*, name: int = LONGEST_NAME) -> None:
     """Misconfigured if browsers could not have their files in the temporary directory."""
-    if (fault := find_temporary_fault()) is not None:
+    if (fault := find_temporary_fault(name=name)) is not None:
         raise Misconfigured(f"The temporary directory {fault}: {TEMPORARY_ADVICE}")
 
 

@@ -59,6 +59,14 @@ async def run_until(
         await asyncio.gather(working, stopping, return_exceptions=True)
 
 
+def heed_cancellation() -> None:
+    """CancelledError if this task was cancelled while what it awaited failed. `asyncio.gather` reports only
+    the failure then, and who tries again after a failure would do so for ever."""
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
+
+
 async def retry_until_redis_returns(step: Callable[[], Awaitable[T]], *, failure: str, **known: Any) -> T:
     """What the step gives, once Redis is there for it. The step may be done twice: Redis can go away between
     doing it and saying so.
@@ -70,6 +78,7 @@ async def retry_until_redis_returns(step: Callable[[], Awaitable[T]], *, failure
         try:
             return await step()
         except Unavailable as error:
+            heed_cancellation()
             if not has_failed:
                 log.warning(failure, **known, reason=error.message)
             has_failed = True
@@ -99,6 +108,7 @@ async def repeat(
         try:
             await step()
         except survived as error:
+            heed_cancellation()
             if str(error) != logged:
                 logged = str(error)
                 write = log.warning if isinstance(error, Unavailable) else log.error

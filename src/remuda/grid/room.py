@@ -82,11 +82,12 @@ def _manager(on: Surroundings) -> Role:
 
 def _orchestrator(on: Surroundings) -> Role:
     from remuda.base.disk import find_lack, places_of
-    from remuda.fleet.leftovers import check_temporary_directory
+    from remuda.fleet.leftovers import check_temporary_directory, holder_name
     from remuda.grid.orchestrator.local import LocalProvisioner
     from remuda.grid.orchestrator.role import Orchestrator, keep_id
 
-    check_temporary_directory()
+    # Only what cannot work: a path that is too long for the longest name may do for years.
+    check_temporary_directory(name=len(holder_name()))
     herd, options = on.config[HerdConfig], on.config[GridConfig]
     return Orchestrator(
         on.store,

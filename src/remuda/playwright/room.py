@@ -115,10 +115,11 @@ def are_browsers_own(config: Config) -> bool:
 
 
 def _worker(on: Surroundings) -> Role:
-    from remuda.fleet.leftovers import check_temporary_directory
+    from remuda.fleet.leftovers import check_temporary_directory, holder_name
     from remuda.playwright.worker import WorkerRole
 
-    check_temporary_directory()
+    # Only what cannot work: a path that is too long for the longest name may do for years.
+    check_temporary_directory(name=len(holder_name()))
     return WorkerRole(on.store, on.config, tls=on.tls)
 
 

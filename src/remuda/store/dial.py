@@ -8,7 +8,7 @@ from typing import Any
 from remuda.base.errors import RemudaError, StoreUnavailable
 from remuda.store.sentinel import ask, explain, find_master
 from remuda.store.url import StoreUrl
-from remuda.store.wire import CommandRefused, Wire
+from remuda.store.wire import CommandRefused, Wire, settle
 
 LOOK_EVERY = 0.05
 
@@ -53,7 +53,9 @@ async def _greet(wire: Wire, url: StoreUrl, *, name: str) -> None:
     replies = [ask(wire, *command) for command in commands]
     ping = ask(wire, "PING")
     try:
-        greeting, *_, is_loading = await asyncio.gather(*replies, _is_loading(ping))
+        await settle([*replies, ping])
+        greeting, *_ = [reply.result() for reply in replies]
+        is_loading = await _is_loading(ping)
         if url.service and greeting.get("role") != "master":  # Sentinels need a moment to agree on a new one.
             raise StoreUnavailable(
                 f"Sentinel reports it as the master of {url.service!r}, but it is a replica"

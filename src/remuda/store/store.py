@@ -27,7 +27,7 @@ from remuda.store.script import Script
 from remuda.store.sentinel import find_master, follow_master
 from remuda.store.transaction import ProvidedTransaction, Transaction
 from remuda.store.url import parse_url
-from remuda.store.wire import Batch, CommandRefused, Reply, Wire, fail, pack
+from remuda.store.wire import Batch, CommandRefused, Reply, Wire, fail, pack, settle
 
 log = get_logger(__name__)
 
@@ -337,7 +337,9 @@ class Store(Commands):
         # MULTI and the QUEUED ones are dropped; a refused command makes EXEC fail, which says so.
         whole = b"".join((self.pack(("MULTI",)), *packed, self.pack(("EXEC",)), *then.values()))
         self._dispatch(Batch(whole, [*[None] * (len(packed) + 1), reply, *then]))
-        results, *_ = await asyncio.gather(reply, *then)
+        replies = [reply, *then]
+        await settle(replies)
+        results, *_ = [each.result() for each in replies]
         return cast(list[Any], results)
 
     def start(

@@ -59,6 +59,14 @@ class Batch:
         """Why it waits for a better master, if it does."""
 
 
+async def settle(replies: Sequence[Reply]) -> None:
+    """Waits until all of them are here, whether they are results or errors. `asyncio.gather` would lose a
+    cancellation if one of them fails in the same moment, and its caller would wait for Redis to come back."""
+    await asyncio.wait(replies)
+    for reply in replies:
+        reply.exception()  # Now none is reported as never looked at.
+
+
 class CommandRefused(Broken):
     """Redis refuses a command as wrong."""
 
