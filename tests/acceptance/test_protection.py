@@ -131,7 +131,8 @@ def look_at(process: psutil.Process) -> list[tuple[str, dict[str, str]]]:
         command = " ".join(process.cmdline())
         lines = Path(f"/proc/{process.pid}/status").read_text().splitlines()
         status = {name: text.strip() for name, _, text in (x.partition(":") for x in lines)}
-        return [(command, status)]
+        # Who has ended is there until its parent has looked; so is, for an instant, who only kills others.
+        return [(command, status)] if command else []
     return []
 
 
