@@ -13,14 +13,10 @@ from remuda.cli.archive import COLOURS, bring_files, describe, size, state_of
 from remuda.cli.front_door import HerdAddress, ask_herd
 from remuda.cli.tables import printable, since, span, table, table_console
 
-PIPED_WIDTH = 250
-
 
 def list_jobs(herd: HerdAddress, *, state: str, limit: int) -> None:
     """Prints jobs, the newest first. Programs that read them get each on one line."""
     console = table_console()
-    if not console.is_terminal:
-        console.width = PIPED_WIDTH
     query = urlencode({"state": state, "limit": limit})
     jobs = ask_herd(herd, f"/api/archive/jobs?{query}")["jobs"]
     if not jobs:
