@@ -3,7 +3,8 @@
 # More arguments go in ARGS: make up ARGS="--port 5555", make test ARGS="-k queue".
 
 BIN := .venv/bin
-# Test processes at a time: one per CPU that the system shows, not per physical core.
+# Test processes at a time: one per CPU that the system shows, not per physical core. One more takes only tests
+# that wait (tests/scheduling.py): with JOBS=3 two CPUs need nine minutes, not twelve.
 JOBS ?= logical
 COMPILE := $(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-annotate --no-header
