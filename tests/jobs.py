@@ -6,6 +6,7 @@ from remuda.archive.jobs import Jobs
 from remuda.archive.model import JobState, PipelineKey, candidate_queues
 from remuda.archive.pipelines import pipeline_key
 from remuda.archive.records import Claim, JobRequest, Record
+from remuda.base import clock
 from remuda.base.ids import RoleId, new_id
 from remuda.fleet.origin import DEFAULT_ACCOUNT, Origin
 from remuda.keyspace import archive
@@ -15,6 +16,7 @@ URL = "http://www.example.com/"
 IDENT = "eed6rdmqqi18ps2eqfatkjyld"
 """That of the URL, as the original computes it."""
 HOST = "here"
+ORIGINAL_PIPELINE = "pipeline:d5a0875093c7581a4f0af3c2eb534ada"
 
 
 def new_pipeline() -> PipelineKey:
@@ -46,6 +48,23 @@ async def run_job(store: Store, pipeline: PipelineKey, url: str = URL, **wish: A
     claim = await claim_job(store, pipeline)
     assert claim is not None
     return claim
+
+
+async def reserve_as_original(store: Store, ident: str = IDENT) -> None:
+    """What ArchiveBot's own pipeline writes when it takes the next job and begins with it."""
+    assert await store.rpoplpush(archive.PENDING(), archive.WORKING()) == ident
+    await store.hset(archive.JOB(ident), {"started_at": clock.now(), "heartbeat": 1})
+    await store.hset(archive.JOB(ident), {"pipeline_id": ORIGINAL_PIPELINE})
+
+
+async def finish_as_original(store: Store, ident: str = IDENT) -> None:
+    """What ArchiveBot's own pipeline writes when a job is done."""
+    await store.hset(archive.JOB(ident), {"finished_at": int(clock.now())})
+    await store.lrem(archive.WORKING(), ident)
+    await store.incr(archive.JOBS_COMPLETED())
+    for key in (archive.JOB(ident), archive.JOB_LOG(ident), archive.JOB_IGNORES(ident)):
+        await store.expire(key, 172_800)
+    await store.publish(archive.UPDATES(), ident)
 
 
 async def state_of_job(store: Store, ident: str = IDENT) -> JobState:

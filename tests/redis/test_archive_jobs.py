@@ -10,27 +10,32 @@ import pytest
 from jobs import (
     HOST,
     IDENT,
+    ORIGINAL_PIPELINE,
     URL,
     claim_job,
+    finish_as_original,
     job_fields,
     new_pipeline,
     origin_of_account,
     queue_job,
+    reserve_as_original,
     run_job,
     state_of_job,
 )
 from remuda.archive.ending import abort_job, end_jobs
 from remuda.archive.foreman import Foreman
-from remuda.archive.jobs import HERD, NOBODY, Jobs, lease_of
+from remuda.archive.jobs import HERD, LOST, NOBODY, Jobs, lease_of
 from remuda.archive.logs import Logs
 from remuda.archive.model import ENDED, MOVES, Ident, JobState, RunId
 from remuda.archive.pipelines import pipeline_key
 from remuda.archive.records import JobRequest, Progress
 from remuda.archive.recovery import bury_pipeline, recover
 from remuda.archive.settings import JobSettingsEditor
+from remuda.archive.sweeps import archive_sweeps
 from remuda.base.errors import AccountLimitReached, AlreadyExists, InvalidArgument, Lost
 from remuda.base.ids import RoleId, new_id
 from remuda.keyspace import archive
+from remuda.keyspace.metering import TIMER
 from remuda.store import Store
 from remuda.store.census import take_census
 
@@ -223,10 +228,13 @@ async def test_a_short_ident_of_the_original_is_left_to_its_pipelines(store: Sto
     await store.lpush(archive.PENDING(), IDENT, ident, ident.replace("t", "u"))
     await store.hset(archive.JOB(IDENT), {"url": URL})
 
+    before = await Jobs(store).waiting([archive.PENDING_AO(), archive.PENDING()])
     claims = [await claim_job(store) for _ in range(2)]
 
+    assert before == [IDENT]
     assert [claim and claim.ident for claim in claims] == [IDENT, None]
     assert await store.lrange(archive.PENDING()) == [ident]
+    assert await Jobs(store).waiting([archive.PENDING_AO(), archive.PENDING()]) == []
 
 
 @pytest.mark.parametrize("prefix", ["", "fleet:"])
@@ -409,6 +417,78 @@ async def test_the_foreman_leaves_jobs_of_other_software_alone(store: Store) -> 
     assert await store.lrange(archive.WORKING()) == [IDENT]
 
 
+async def test_the_foreman_leaves_our_job_to_the_pipeline_of_other_software_that_runs_it(
+    store: Store,
+) -> None:
+    await queue_job(store)
+    await reserve_as_original(store)
+
+    assert await Foreman(store, max_deaths=3, patience=0).check() == 0
+
+    assert await store.lrange(archive.WORKING()) == [IDENT]
+    assert (await job_fields(store))["pipeline_id"] == ORIGINAL_PIPELINE
+
+
+async def test_a_beat_or_an_entry_of_a_pipeline_of_other_software_is_an_update_of_its_job(
+    store: Store,
+) -> None:
+    foreman = Foreman(store, max_deaths=3, patience=0)
+    await queue_job(store)
+    await reserve_as_original(store)
+
+    await foreman.check()
+    beaten = float((await job_fields(store))["ts"])
+    # As the original's script logs.
+    await store.hincrby(archive.JOB(IDENT), "log_score", 1)
+    await store.zadd(archive.JOB_LOG(IDENT), {'{"type":"stdout","ts":1,"message":"x"}': 1})
+    await foreman.check()
+
+    assert float((await job_fields(store))["ts"]) > beaten
+
+
+async def test_the_end_of_a_job_changes_no_settings(store: Store) -> None:
+    pipeline = new_pipeline()
+    claim = await run_job(store, pipeline)
+    age = (await job_fields(store))["settings_age"]
+
+    with store.subscribe(archive.JOB_SETTINGS(IDENT)) as messages:
+        await Jobs(store).finish(claim.run, JobState.COMPLETED, asker=pipeline)
+        assert await messages.wait(5) == [age]
+
+    assert (await job_fields(store))["settings_age"] == age
+
+
+async def test_our_job_that_a_pipeline_of_other_software_runs_is_seen_to_run_and_to_end(store: Store) -> None:
+    foreman = Foreman(store, max_deaths=3, patience=0)
+    await queue_job(store)
+
+    await reserve_as_original(store)
+    await foreman.check()
+    running = await Jobs(store).newest(Ident(IDENT))
+    await finish_as_original(store)
+    await foreman.check()
+    ended = await Jobs(store).newest(Ident(IDENT))
+
+    assert running.state is JobState.RUNNING
+    assert running.started_at is not None
+    assert ended.state is JobState.COMPLETED
+    assert ended.finished_at is not None
+    assert not await store.exists(archive.OPEN_JOBS("default"))
+    assert await store.get(archive.JOBS_COMPLETED()) == "1"
+
+
+async def test_a_job_that_an_operator_of_other_software_deletes_has_failed(store: Store) -> None:
+    claim = await run_job(store, new_pipeline())
+    await store.delete(archive.JOB(IDENT), archive.JOB_LOG(IDENT), archive.JOB_IGNORES(IDENT))
+
+    assert (await archive_sweeps(store)["open jobs"]())["jobs_followed"] == 1
+
+    record = await Jobs(store).record(claim.run)
+    assert (record.state, record.reason) == (JobState.FAILED, LOST)
+    assert not await store.exists(archive.OPEN_JOBS("default"))
+    assert "ended" in await store.hgetall(TIMER(claim.run))
+
+
 async def test_the_jobs_of_a_killed_pipeline_are_taken_from_it_at_once(store: Store) -> None:
     role = RoleId(new_id())
     await run_job(store, pipeline_key(role))
@@ -505,3 +585,25 @@ async def test_a_fleet_with_a_prefix_has_its_jobs_to_itself(redis_url: str) -> N
         assert (await job_fields(store))["log_key"] == f"fleet:{IDENT}_log"
         names = await store.send("KEYS", "*")
         assert [name for name in names if not name.startswith("fleet:")] == []
+
+
+async def test_a_short_ident_that_the_original_runs_keeps_no_dead_job_from_being_found(store: Store) -> None:
+    claim = await run_job(store, new_pipeline())
+    await store.delete(lease_of(claim.ident))
+    ident = "t96vs2vxkvxyg5tj483a47i9"
+    await store.send("HSET", ident, "url", URL, "started_at", 1700000000, "heartbeat", 1)
+    await store.lpush(archive.WORKING(), ident)
+
+    assert await Foreman(store, max_deaths=3, patience=0).check() == 1
+
+    assert await store.lrange(archive.WORKING()) == [ident]
+
+
+async def test_a_short_ident_that_the_original_runs_keeps_no_pipeline_from_being_buried(store: Store) -> None:
+    role = RoleId(new_id())
+    await run_job(store, pipeline_key(role))
+    await store.lpush(archive.WORKING(), "t96vs2vxkvxyg5tj483a47i9")
+
+    await bury_pipeline(store, pipeline_key(role), max_deaths=3)
+
+    assert await state_of_job(store) is JobState.QUEUED

@@ -116,7 +116,11 @@ def test_noise_in_documents_raises_nothing() -> None:
         b"<img srcset='" + b" (," * 100_000 + b"'>",
         b"<img srcset='" + b"a " * 100_000 + b"'>",
         b"<p data-src='" + b"a." * 100_000 + b"'>",
+        b"<style>url(x)'" + b"\\'" * 100_000,
+        b"<style>" + b"image-set(" * 100_000,
+        b"<style>" + b"image-set(()" * 100_000,
         b"<!--" * 100_000,
+        b"<!---->" * 100_000,
         b"<input hidden" * 40_000,
         b"<a " + b"b=c " * 60_000 + b">",
         b"<p " + b"".join(b"a%d=b " % number for number in range(60_000)) + b">",
@@ -135,5 +139,13 @@ def test_no_document_takes_for_ever(document: bytes) -> None:
     for kind in ("text/html", "text/css", "text/xml", ""):
         extract(document, kind, path="/a.xml")
     fingerprint(document, "http://a.example/b")
+
+    assert time.thread_time() - began < 2.0
+
+
+def test_no_content_type_takes_for_ever() -> None:
+    began = time.thread_time()
+    for blanks in ("charset=" + " " * 60_000 + "!", "charset" + " " * 60_000):
+        extract(b"<p>", f"text/html; {blanks}", path="/")
 
     assert time.thread_time() - began < 2.0

@@ -1,5 +1,7 @@
 """Ignore patterns mean what ArchiveBot's mean, and none of them can hang a crawl."""
 
+import time
+
 import pytest
 
 from remuda.archive.ignores import Ignores, named_sets, patterns_of, validate
@@ -54,6 +56,40 @@ def test_invalid_patterns_are_skipped_and_named() -> None:
 def test_patterns_that_cannot_be_used_are_refused(pattern: str) -> None:
     with pytest.raises(InvalidArgument):
         validate(pattern)
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        r"(h)?(?(1)ttp://(q+)+$|b)",
+        r"(?>(q+)+$)",
+        r"(?=h)http://evil/q*q*q*q*q*q*q*q*x",
+    ],
+)
+def test_a_pattern_that_is_slow_for_one_site_is_dropped_there(pattern: str) -> None:
+    said: list[str] = []
+    ignores = Ignores([pattern, "(?=z)zz"], on_slow=said.append)
+    assert len(ignores) == 2
+
+    started = time.process_time()
+    found = [ignores.find(url + "q" * 60 + "!") for url in ("http://", "http://evil/")]
+
+    assert found == [None, None]
+    assert time.process_time() - started < 1
+    assert repr(pattern) in said[0]
+    assert len(ignores) == 1
+    assert ignores.find("http://x.example/zz") == "(?=z)zz"
+
+
+def test_many_slow_patterns_are_dropped_together() -> None:
+    said: list[str] = []
+    ignores = Ignores([f"(?>(q+)+{letter})" for letter in "abcdefghij"], on_slow=said.append)
+
+    for _ in range(10):
+        ignores.find("http://x.example/" + "q" * 60)
+
+    assert len(ignores) == 0
+    assert len(said) == 6
 
 
 def test_every_pattern_of_every_named_set_is_matched_by_re2() -> None:

@@ -114,6 +114,11 @@ def test_settings_survive_what_other_software_writes() -> None:
     assert JobSettings.read(JobSettings().fields()) == JobSettings()
 
 
+@pytest.mark.parametrize("agent", ["²", "9" * 5000, "7"])
+def test_a_user_agent_of_digits_is_one(agent: str) -> None:
+    assert JobSettings.read({"user_agent": agent}).user_agent == agent
+
+
 def test_a_user_agent_is_an_alias_or_itself() -> None:
     assert find_user_agent(" Firefox ") == USER_AGENTS["firefox"]
     assert find_user_agent("me/1.0") == "me/1.0"

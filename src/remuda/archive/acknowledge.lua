@@ -19,7 +19,7 @@ for _, ident in ipairs(redis.call('LRANGE', KEYS[1], 0, ARGV[1] - 1)) do
     local known = redis.call('HMGET', job, 'heartbeat', 'last_acknowledged_heartbeat')
     local heartbeat, acknowledged = tonumber(known[1]) or 0, tonumber(known[2]) or -1
     if heartbeat > acknowledged then
-      redis.call('HSET', job, 'last_acknowledged_heartbeat', heartbeat, 'death_timer', 0)
+      redis.call('HSET', job, 'last_acknowledged_heartbeat', heartbeat, 'death_timer', 0, 'ts', now)
     else
       redis.call('HINCRBY', job, 'death_timer', 1)
     end

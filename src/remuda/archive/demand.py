@@ -4,7 +4,7 @@ gone when there was none for a while.
 Most herds archive nothing, and need not keep a process for it.
 """
 
-from remuda.archive.jobs import queue_bell
+from remuda.archive.jobs import Jobs, queue_bell
 from remuda.archive.model import candidate_queues
 from remuda.archive.pipelines import pipeline_key
 from remuda.archive.recovery import bury_pipeline, find_leftovers
@@ -35,7 +35,8 @@ def pipeline_demand(config: Config) -> Demand:
                     takes_large=options.archive_large,
                     only_shallow=options.archive_only_shallow,
                 )
-                return bool(await store.exists(*queues) or await find_leftovers(store, directory)) or None
+                waiting = await Jobs(store).waiting(queues)
+                return bool(waiting or await find_leftovers(store, directory)) or None
             except Unavailable:
                 return None
 

@@ -45,7 +45,7 @@ redis.call('HINCRBY', KEYS[3], 'responses', responses)
 redis.call('HINCRBY', KEYS[3], 'errors', counts.error_count or 0)
 analyzed = tonumber(found[#found])
 redis.call('PUBLISH', ARGV[4], '[' .. table.concat(entries, ',') .. ']')
-redis.call('HSET', job, 'last_analyzed_log_entry', analyzed, 'last_broadcasted_log_entry', analyzed)
+redis.call('HSET', job, 'last_analyzed_log_entry', analyzed, 'last_broadcasted_log_entry', analyzed, 'ts', now)
 
 local behind = analyzed - tonumber(ARGV[2])
 if behind - trimmed >= tonumber(ARGV[3]) then

@@ -54,6 +54,6 @@ for _, key in ipairs({job, KEYS[6], KEYS[7]}) do
   redis.call('EXPIRE', key, ARGV[9])
 end
 redis.call('PUBLISH', ARGV[10], ARGV[1])
--- Whoever runs it although it has ended stops at once.
-redis.call('PUBLISH', ARGV[11], redis.call('HINCRBY', job, 'settings_age', 1))
+-- Whoever runs it although it has ended stops at once. No setting has changed, so the age stays.
+redis.call('PUBLISH', ARGV[11], redis.call('HGET', job, 'settings_age') or 0)
 return 1

@@ -51,6 +51,7 @@ class Foreman(Role):
         self._check_every = check_every
         self._ask_every = ask_every
         self._silent = Patience(patience)
+        self._working: set[Ident] = set()
         self._lease = Lease(store, LEASE(self.name), owner=self.id, ttl=LEASE_TTL)
 
     async def serve(self) -> None:
@@ -72,8 +73,12 @@ class Foreman(Role):
         now = clock.monotonic()
         dead = [ident for ident in over if self._silent.is_over(ident, now=now)]
         self._silent.end_round()
-        for ident in await self._store.lrange(archive.WORKING()):  # For messages that were missed.
-            await self._logs.digest(Ident(ident))
+        working = set(await self._jobs.working())
+        for ident in working:  # For messages that were missed.
+            await self._logs.digest(ident)
+        for ident in working | self._working:  # A pipeline of other software may have taken or ended it.
+            await self._jobs.follow(ident)
+        self._working = working
         return await recover_orphans(self._store, dead, max_deaths=self._max_deaths)
 
     async def _read_logs(self) -> None:

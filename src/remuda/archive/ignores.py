@@ -4,13 +4,16 @@ A pattern is a Python regular expression that is searched for in the URL. `{prim
 `{primary_netloc}` in it stand for the job's start URL and its host, escaped; other braces are left alone.
 
 RE2 matches all patterns in one pass and in linear time. Patterns with back-references or look-around, which
-it lacks, go through `re` one by one, after they have shown that they cannot take for ever.
+it lacks, go through `re` one by one, and are dropped when they take too long. Those that are obviously slow
+are refused before. That alone is not enough: a pattern can be slow only for URLs of a certain site.
 """
 
 import re
 import re._parser as _parser  # type: ignore[import-not-found]
-import time
-from collections.abc import Iterable
+import signal
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -22,7 +25,11 @@ MAX_PATTERN = 2000
 _SETS = files("remuda.archive") / "ignore_sets"
 _PLACEHOLDER = re.compile(r"\{primary_(url|netloc)\}")
 # A pattern of `re` is tried on texts that make bad ones backtrack. One that is good takes microseconds.
-_MOST_TIME = 0.01
+_MOST_TRIAL = 0.01
+_MOST_TIME = 0.05
+"""Seconds of the processor for all patterns of `re` and one URL. Other jobs wait meanwhile."""
+_MOST_SLOW = 5
+"""Patterns that may take too long before no pattern of `re` is used any more."""
 _PROBE_LENGTHS = (16, 20, 24, 28, 40, 80, 160, 320, 640, 1280, 2560)
 _PROBE_TEXTS = ("a", "/", "a/", "/a", "%25", "0", "=", "&a=", "-a", "aa/", "x.")
 
@@ -69,13 +76,44 @@ def _nests_repetition(parsed: _parser.SubPattern, *, is_repeated: bool = False) 
 
 def _is_slow(compiled: re.Pattern[str]) -> bool:
     for text in _PROBE_TEXTS:
-        # Shorter ones first: the time of a bad one grows, so it is noticed before it takes long.
         for length in _PROBE_LENGTHS:
-            started = time.thread_time()
-            compiled.search("http://example.com/" + text * (length // len(text)) + "!")
-            if time.thread_time() - started > _MOST_TIME:
+            try:
+                with _limited(_MOST_TRIAL):
+                    compiled.search("http://example.com/" + text * (length // len(text)) + "!")
+            except _TookTooLong:
                 return True
     return False
+
+
+class _TookTooLong(Exception):
+    """Raised inside a search by `re`, which looks for signals every few thousand steps."""
+
+
+_is_limited = False
+
+
+def _interrupt(_number: int, _frame: object) -> None:
+    # A signal may be noticed only after the search.
+    if _is_limited:
+        raise _TookTooLong
+
+
+@contextmanager
+def _limited(seconds: float) -> Iterator[None]:
+    """Raises _TookTooLong if what is inside takes more of the processor. Only in the main thread, where event
+    loops run: no other is interrupted by signals."""
+    global _is_limited
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    signal.signal(signal.SIGVTALRM, _interrupt)
+    try:
+        _is_limited = True
+        signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
+        yield
+    finally:
+        _is_limited = False
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
 
 
 @cache
@@ -98,10 +136,19 @@ def patterns_of(name: str) -> tuple[str, ...]:
 class Ignores:
     """Finds which of many patterns matches a URL."""
 
-    def __init__(self, patterns: Iterable[str], *, primary_url: str = "") -> None:
-        """Invalid patterns are skipped and kept in `invalid`, with the reason."""
+    def __init__(
+        self,
+        patterns: Iterable[str],
+        *,
+        primary_url: str = "",
+        on_slow: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """Invalid patterns are skipped and kept in `invalid`, with the reason. `on_slow` hears of each that
+        is dropped later."""
         import re2
 
+        self._on_slow = on_slow
+        self._slow = 0
         self.invalid: dict[str, str] = {}
         self._by_re2: list[str] = []
         self._by_re: list[tuple[str, re.Pattern[str]]] = []
@@ -131,9 +178,23 @@ class Ignores:
         matches: list[int] | None = self._set.Match(url) if self._has_set else None
         if matches:
             return self._by_re2[min(matches)]
-        for pattern, compiled in self._by_re:
-            if compiled.search(url):
-                return pattern
+        return self._find_by_re(url) if self._by_re else None
+
+    def _find_by_re(self, url: str) -> str | None:
+        pattern = ""
+        try:
+            with _limited(_MOST_TIME):
+                for pattern, compiled in self._by_re:
+                    if compiled.search(url):
+                        return pattern
+        except _TookTooLong:
+            self._slow += 1
+            self._on_slow(
+                f"The ignore pattern {pattern[:200]!r} takes too long for {url[:200]}; it is dropped"
+            )
+            if self._slow == _MOST_SLOW:
+                self._on_slow("All other ignore patterns with look-around or back-references are dropped too")
+            self._by_re = [each for each in self._by_re if each[0] != pattern and self._slow < _MOST_SLOW]
         return None
 
 

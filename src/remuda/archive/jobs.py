@@ -124,6 +124,13 @@ _FINISH = load_script(
     ],
     shared=_SHARED,
 )
+_FOLLOW = load_script(
+    __file__,
+    "follow.lua",
+    keys=[archive.JOB, archive.RUN, archive.OPEN_JOBS, TIMER, TIMERS],
+    args=["ident", "run", "ends", "lost"],
+    shared=_SHARED,
+)
 _ACKNOWLEDGE = load_script(
     __file__, "acknowledge.lua", keys=[archive.WORKING], args=["most", "job", "lease"], shared=_SHARED
 )
@@ -138,6 +145,7 @@ MOST_WORKING = 10_000
 KEEP_NOTIFICATIONS = 1000
 HERD = "*"
 """Asks for the herd itself: it may end any job."""
+LOST = "The job was deleted from Redis"
 NOBODY = ""
 """Asks for no pipeline: it may act on jobs whose lease is over."""
 
@@ -358,6 +366,28 @@ class Jobs:
             )
         )
 
+    async def follow(self, ident: Ident) -> bool:
+        """Brings the record of a job's newest run in line with the job, which pipelines and operators of
+        other software start, end and delete as well; whether there was a difference."""
+        run = await self.current_run(ident)
+        if run is None:
+            return False
+        account = await self._store.hget(archive.RUN(run), "account")
+        number = run.rpartition("-")[2]
+        return bool(
+            await self._store.run(
+                _FOLLOW,
+                keys=[
+                    archive.JOB(ident),
+                    archive.RUN(run),
+                    archive.OPEN_JOBS(account or DEFAULT_ACCOUNT),
+                    TIMER(run),
+                    TIMERS(),
+                ],
+                args=[ident, number, "".join(f",{state}," for state in ENDED), LOST],
+            )
+        )
+
     async def acknowledge(self) -> list[Ident]:
         """The liveness check of all jobs that run; those whose lease is over."""
         over = await self._store.run(
@@ -365,9 +395,18 @@ class Jobs:
             keys=[archive.WORKING()],
             args=[MOST_WORKING, Name(archive.JOB.template()), _LEASE_TEMPLATE],
         )
-        return [Ident(each) for each in over]
+        return _documented(over)
 
     # Looking
+
+    async def waiting(self, queues: Sequence[ListName]) -> list[Ident]:
+        """The jobs that wait in these queues, as far as a claim looks at them."""
+        replies = [self._store.lrange(queue, -LOOK_AT, -1) for queue in queues]
+        return _documented([ident for reply in replies for ident in await reply])
+
+    async def working(self) -> list[Ident]:
+        """The jobs that pipelines run."""
+        return _documented(await self._store.lrange(archive.WORKING()))
 
     async def record(self, run: RunId) -> Record:
         """The record of a run; Lost if there is none."""
@@ -393,6 +432,11 @@ class Jobs:
         """All runs of a job, the newest first."""
         numbers = await self._store.zrange(archive.RUNS(ident))
         return [run_id(ident, int(number)) for number in reversed(numbers)]
+
+
+def _documented(idents: Sequence[str]) -> list[Ident]:
+    """Those of the documented form. Shorter ones are jobs that only the original's pipelines can run."""
+    return [Ident(each) for each in idents if archive.JOB.regex.fullmatch(each)]
 
 
 def no_job(ident: str) -> Lost:

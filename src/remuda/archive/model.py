@@ -41,6 +41,7 @@ GLOBAL_IGNORES = "global"
 _IDENT = re.compile("[a-z0-9]{1,64}").fullmatch
 _IDENT_LENGTH = 25
 _DEPTH = re.compile("inf|shallow|[0-9]{1,6}").fullmatch
+_NUMBER = re.compile("[0-9]{1,9}").fullmatch
 
 
 class JobState(StrEnum):
@@ -206,7 +207,8 @@ class JobSettings(Struct, frozen=True, rename="camel"):
     @classmethod
     def read(cls, fields: Mapping[str, str]) -> "JobSettings":
         """The settings in a job's hash; for what is missing or wrong there, the defaults."""
-        numbers = {name: int(text) for name, text in fields.items() if text.isdigit()}
+        names = ("delay_min", "delay_max", "concurrency")
+        numbers = {name: int(fields[name]) for name in names if _NUMBER(fields.get(name, ""))}
         defaults = cls()
         delay_min = numbers.get("delay_min", defaults.delay_min)
         return cls(

@@ -46,21 +46,24 @@ async def recover(store: Store, run: RunId, *, asker: str, max_deaths: int, caus
 
 
 async def recover_orphans(store: Store, idents: list[Ident], *, max_deaths: int) -> int:
-    """Does the same for these jobs, whose leases are over; for how many. Those of other software are left."""
+    """Does the same for these jobs, whose leases are over; for how many. Those that a pipeline of other
+    software runs never had a lease, and are left to it."""
     recovered = 0
     for ident in idents:
         pipeline, number = await store.hmget(archive.JOB(ident), "pipeline_id", "run")
         if number is None:
             continue
-        cause = f"Its pipeline ({pipeline}) has died"
         run = RunId(f"{ident}-{number}")
+        if (await Jobs(store).record(run)).pipeline != pipeline:
+            continue
+        cause = f"Its pipeline ({pipeline}) has died"
         recovered += await recover(store, run, asker="", max_deaths=max_deaths, cause=cause)
     return recovered
 
 
 async def bury_pipeline(store: Store, pipeline: PipelineKey, *, max_deaths: int) -> None:
     """Clears away what a pipeline that was killed has left: its jobs are taken from it at once."""
-    for ident in await store.lrange(archive.WORKING()):
+    for ident in await Jobs(store).working():
         holder, number = await store.hmget(archive.JOB(ident), "pipeline_id", "run")
         if holder == pipeline and number is not None:
             run = RunId(f"{ident}-{number}")

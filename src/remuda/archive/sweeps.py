@@ -1,8 +1,11 @@
-"""What is swept of the archive: pipelines that are gone, tags of empty queues, old announcements."""
+"""What is swept of the archive: pipelines that are gone, tags of empty queues, old announcements, and records
+of jobs that other software has ended."""
 
 from collections import Counter
 from collections.abc import Mapping
 
+from remuda.archive.jobs import Jobs
+from remuda.archive.model import Ident
 from remuda.archive.pipelines import Pipelines
 from remuda.base import clock
 from remuda.fleet.sweep import PER_RUN, Scan, Sweep
@@ -15,7 +18,7 @@ ANNOUNCEMENTS_KEPT = 30 * 86400.0
 
 def archive_sweeps(store: Store) -> Mapping[str, Sweep]:
     """All sweeps of this room that look at Redis only."""
-    scan = Scan(store)
+    scan, open_scan = Scan(store), Scan(store)
 
     async def sweep_pipelines() -> Counter[str]:
         """Takes pipelines off the list that are gone."""
@@ -50,4 +53,20 @@ def archive_sweeps(store: Store) -> Mapping[str, Sweep]:
         forgotten = [await store.zremrange_by_score(key, "-inf", limit) for key in keys]
         return Counter(announcements_forgotten=sum(forgotten))
 
-    return {"pipelines": sweep_pipelines, "job tags": sweep_tags, "announcements": sweep_announcements}
+    async def sweep_open_jobs() -> Counter[str]:
+        """Finds the ends of jobs that other software has ended or deleted while no foreman looked."""
+        jobs, followed = Jobs(store), 0
+        prefix = store.prefix + archive.OPEN_JOBS.template().replace("%s", "")
+        async for names in open_scan.batches(limit=PER_RUN):
+            for name in names:
+                if name.startswith(prefix):
+                    idents = await store.smembers(archive.OPEN_JOBS(name.removeprefix(prefix)))
+                    followed += sum([await jobs.follow(Ident(ident)) for ident in idents])
+        return Counter(jobs_followed=followed)
+
+    return {
+        "pipelines": sweep_pipelines,
+        "job tags": sweep_tags,
+        "open jobs": sweep_open_jobs,
+        "announcements": sweep_announcements,
+    }

@@ -302,7 +302,7 @@ RUN = Key(
         "queuedAt": "Unix time with fraction, when it was queued",
         "startedAt": "Unix time with fraction, when it was first started",
         "finishedAt": "Unix time with fraction, when it ended",
-        "pipeline": "key of the pipeline that runs it, or ran it last",
+        "pipeline": "key of the pipeline that runs it, or ran it last; not one of other software",
         "host": "name of the machine whose disk has its frontier",
         "hostUntil": "Unix seconds until which only that machine may resume it",
         "deaths": "how many pipelines have died while they ran it",

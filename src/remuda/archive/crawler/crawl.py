@@ -226,7 +226,8 @@ class Crawl:
         self._tally.suppresses_ignores = settings.suppress_ignore_reports
         ignores = self._discovery.ignores
         if has_new_ignores:
-            ignores = Ignores(settings.ignores, primary_url=self._order.urls[0] if self._order.urls else "")
+            primary = self._order.urls[0] if self._order.urls else ""
+            ignores = Ignores(settings.ignores, primary_url=primary, on_slow=self._tally.say)
             for reason in ignores.invalid.values():
                 self._tally.say(reason)
         self._discovery.apply(settings, ignores)

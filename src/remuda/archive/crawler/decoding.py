@@ -5,9 +5,10 @@ import re
 import zlib
 
 MAX_CODINGS = 3
-_META = re.compile(rb"""<meta[^>]{0,200}?charset\s*=\s*["']?\s*([\w:.-]{2,40})""", re.I)
-_XML = re.compile(rb"""^\s*<\?xml[^>]{0,200}?encoding\s*=\s*["']([\w:.-]{2,40})""", re.I)
-_CHARSET = re.compile(r"""charset\s*=\s*["']?\s*([\w:.-]{2,40})""", re.I)
+# Possessive: blanks that could belong to either side of a quote would be tried with both.
+_META = re.compile(rb"""<meta[^>]{0,200}?charset\s*+=\s*+["']?+\s*+([\w:.-]{2,40})""", re.I)
+_XML = re.compile(rb"""^\s*+<\?xml[^>]{0,200}?encoding\s*+=\s*+["']([\w:.-]{2,40})""", re.I)
+_CHARSET = re.compile(r"""charset\s*+=\s*+["']?+\s*+([\w:.-]{2,40})""", re.I)
 _BOMS = [(codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be")]
 # Python has codecs that are not charsets of documents, such as `rot13`, `idna` and `utf-7`.
 _CHARSETS = (

@@ -32,7 +32,9 @@ class Links:
 
 _HTML = frozenset(("text/html", "application/xhtml+xml", "application/vnd.wap.xhtml+xml"))
 _HTML_START = re.compile(
-    rb"\s*(?:<!--.{0,2000}?-->\s*)*<(?:!doctype html|html|head|body|title)\b", re.I | re.S
+    # Possessive: a comment that could end in several places would be tried with each of them.
+    rb"\s*+(?:<!--(?:(?!-->).){0,2000}+-->\s*+)*+<(?:!doctype html|html|head|body|title)\b",
+    re.I | re.S,
 )
 _XML_START = re.compile(rb"(?:\xef\xbb\xbf)?\s*<(?:\?xml|rss|feed|urlset|sitemapindex)\b", re.I)
 
@@ -393,8 +395,9 @@ _CSS = re.compile(
     r"""/\*.*?(?:\*/|$)"""
     r"""|@import\s++(?:"(?P<i1>[^"\n]*)"|'(?P<i2>[^'\n]*)')"""
     r"""|(?<![\w-])url\(\s*+(?:"(?P<u1>(?:[^"\\\n]|\\.)*)"|'(?P<u2>(?:[^'\\\n]|\\.)*)'|(?P<u3>(?:[^\s"'()\\]|\\.)*))\s*\)"""
-    r"""|(?<=image-set\()(?P<set>(?:[^()"']++|"[^"\n]*+"|'[^'\n]*+'|\([^)]*+\))*+)\)"""
-    r"""|"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'""",
+    r"""|(?<=image-set\()(?P<set>(?:[^()"']++|"[^"\n]*+"|'[^'\n]*+'|\([^()]*+\))*+)\)"""
+    # A string that is not closed ends with its line: else a search would begin at each quote in it.
+    r"""|"(?:[^"\\\n]|\\.)*+"?|'(?:[^'\\\n]|\\.)*+'?""",
     re.I | re.S,
 )
 # What is in an image-set(...): the types of its pictures are strings, too.
