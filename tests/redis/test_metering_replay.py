@@ -5,7 +5,7 @@ import json
 import os
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from remuda.keyspace.metering import METERING_METRICS, POISON, REPLAY, REPLAY_LO
 from remuda.metering import replay as replaying
 from remuda.metering.forget import Forgetting
 from remuda.metering.model import Level, Services, slot_of
-from remuda.metering.push import Metering, PushRules
+from remuda.metering.push import Event, Metering, Pushed, PushRules
 from remuda.metering.replay import Replay
 from remuda.metering.role import MeteringRole
 from remuda.metering.rollup import Rollup
@@ -301,6 +301,28 @@ async def test_what_utapi_cached_is_replayed_into_its_own_time_slot(store: Store
     assert keys[f"s3:buckets:{SLOT}:foo-bucket:PutObject"] == "1"
     assert keys[f"s3:buckets:{SLOT}:foo-bucket:ListBucketMultipartUploads"] == "1"
     assert await store.exists(REPLAY("s3"), REPLAY_LOCK("s3")) == 0
+
+
+async def test_what_came_while_another_process_took_the_same_events_stays_in_the_list(store: Store) -> None:
+    old, new = [
+        json.dumps({"action": "putObject", "reqUid": uid, "timestamp": SLOT, "params": PUT}) for uid in "ab"
+    ]
+    await store.rpush(REPLAY("s3"), old)
+
+    class Stopped(Metering):
+        """Has its process stopped until its lock has ended and others have done its work."""
+
+        async def push_all(self, events: Sequence[Event]) -> Pushed:
+            pushed = await super().push_all(events)
+            if events[0].id == "a":
+                await store.delete(REPLAY("s3"))
+                await store.rpush(REPLAY("s3"), new)
+            return pushed
+
+    done = await Replay(store, Stopped(store), Path("/nonexistent")).replay_lists()
+
+    assert done["replayed"] == 2
+    assert await store.send("GET", COUNT) == "2"
 
 
 async def test_utapis_own_replay_is_not_disturbed(store: Store) -> None:

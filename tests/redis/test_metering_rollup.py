@@ -171,6 +171,13 @@ async def test_what_utapi_wrote_is_read_and_adopted(store: Store) -> None:
     assert await store.ttl_ms(METER_USAGE("s3", "buckets", "1483251300000", "foo-bucket", "PutObject")) > 0
 
 
+async def test_what_only_utapi_writes_is_read_also_after_its_keys_were_looked_for(store: Store) -> None:
+    await Rollup(store, SERVICES).run_once()
+    await load_keyspace(store, STORY["keyspace"])
+
+    await check_golden_listings(store)
+
+
 async def check_golden_listings(store: Store) -> None:
     reader = UsageReader(store, S3, precision=15)
     for recorded in GOLDEN["listMetrics"]:

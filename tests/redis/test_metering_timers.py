@@ -7,6 +7,7 @@ from unittest import mock
 
 import pytest
 
+from grids import terminate_as_original
 from remuda.base import clock
 from remuda.base.errors import StoreUnavailable
 from remuda.base.ids import ConnectionId, SessionId, WorkerId, new_id
@@ -71,6 +72,21 @@ async def ended_session(store: Store, *, after: float = 2.5) -> tuple[SessionId,
 def fields_of(timer: Timer, metering: Metering, until: int) -> list[tuple[str, int, int]]:
     events = events_of(timer, metering, until=until, precision=SLOT)
     return [(event.action, event.timestamp, event.params.get("seconds", 0)) for event in events]
+
+
+async def test_the_time_of_a_session_that_other_software_has_ended_is_counted_until_then(
+    store: Store,
+) -> None:
+    session = await alive_session(store)
+    await terminate_as_original(store, session)
+    ended = await store.hget(grid_keys.SESSION_STATUS(session), "terminatedAt")
+    assert ended is not None
+
+    # As its orchestrator does once the node is gone.
+    assert not await Sessions(store).move(session, State.TERMINATED, code="TERM")
+
+    timer = await store.hgetall(TIMER(session))
+    assert int(timer["ended"]) == round(clock.parse_rfc3339(ended) * 1000)
 
 
 async def test_seconds_are_split_by_time_slot(metering: Metering) -> None:

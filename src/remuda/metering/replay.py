@@ -188,14 +188,18 @@ class Replay:
     async def _replay_list(self, service: str) -> Counter[str]:
         done: Counter[str] = Counter()
         key, until = REPLAY(service), clock.monotonic() + WORK_FOR
-        # The oldest are last. New ones come at the other end, so what is read now stays the end of the list.
+        # The oldest are last.
         while clock.monotonic() < until and (elements := await self._store.lrange(key, -BATCH, -1)):
             raw = [element.encode(errors="surrogateescape") for element in reversed(elements)]
             events, poison = self._read(raw, source=f"list {key}", service=service)
             pushed = await self._metering.push_all([event for _, event in events])
             async with self._store.transaction() as taking:
                 set_aside(taking, poison)
-                taking.send("LTRIM", key, 0, -len(elements) - 1)
+                # Not by their number: Utapi's lock has no owner. If this process was stopped until the lock
+                # had ended, another one may have taken these, and others are the last now. As a rule each is
+                # the last, so it is found at once.
+                for element in reversed(elements):
+                    taking.send("LREM", key, -1, element)
                 taking.hincrby(METERING_METRICS(), "replayed", pushed.accepted)
             done += Counter(replayed=pushed.accepted, duplicates=pushed.duplicates, poison=len(poison))
         return done

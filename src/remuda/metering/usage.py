@@ -93,8 +93,9 @@ class UsageReader:
             async with self._store.transaction() as commands:
                 for resource, score in zip(resources, await scores, strict=True):
                     firsts = {state: await oldest[resource, state] for state in states}
-                    # What is unknown here and was not looked for either was written by Utapi.
-                    is_rolled = is_adopted or score is not None
+                    # What is unknown here was written by Utapi. Once its keys were looked for, a state must
+                    # tell of it: of a name that was made up, a hundred days of single keys are not read.
+                    is_rolled = score is not None or (is_adopted and not any(firsts.values()))
                     reading = _Reading(self._service, level, resource, asked, firsts)
                     reading.send(
                         commands, closed=rolled_until if is_rolled else 0, step=self._precision * MINUTE_MS
