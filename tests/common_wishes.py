@@ -168,9 +168,30 @@ CHROMIUM_ARGS: Mapping[str, Sequence[str]] = {
         "--disable-save-password-bubble",
         "--disable-datasaver-prompt",
     ),
+    "web-platform-tests' runner": (
+        "--ignore-certificate-errors-spki-list=47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=",
+        "--autoplay-policy=no-user-gesture-required",
+        "--use-fake-device-for-media-stream",
+        "--use-fake-ui-for-media-stream",
+        "--use-fake-ui-for-fedcm",
+        "--use-fake-ui-for-digital-identity",
+        "--enable-features=FedCmWithoutWellKnownEnforcement",
+        "--enable-features=SecurePaymentConfirmationBrowser",
+        "--enable-features=GenericSensorExtraClasses",
+        "--enable-features=WebMachineLearningNeuralNetwork",
+        "--enable-blink-features=DisableAhemAntialias",
+        "--short-reporting-delay",
+        "--webtransport-developer-mode",
+        "--host-resolver-rules=MAP nonexistent.*.test ^NOTFOUND, MAP *.test 127.0.0.1",
+        "--ip-address-space-overrides=127.0.0.1:8000=private,127.0.0.1:8001=public",
+        "--enable-experimental-web-platform-features",
+    ),
 }
 
 CHROMIUM_PREFS: Mapping[str, Any] = {
+    # As Selenium's own tests misspell them.
+    "exit_type": "None",
+    "exited_cleanly": True,
     "credentials_enable_service": False,
     "profile.password_manager_enabled": False,
     "profile.password_manager_leak_detection": False,

@@ -87,10 +87,11 @@ async def answering(body: str) -> AsyncIterator[tuple[int, list[Visit]]]:
 
 
 def command_at(near: tuple[str, int], far: tuple[str, int]) -> Sequence[str]:
-    """The command line of the process whose socket is the near end. Its port alone may have others too."""
+    """The command line of the process whose socket is the near end; empty if it has closed that. Its port
+    alone may have others too."""
     sockets = psutil.net_connections("tcp")
-    (pid,) = {each.pid for each in sockets if (each.laddr, each.raddr) == (near, far) and each.pid}
-    return psutil.Process(pid).cmdline()
+    pids = {each.pid for each in sockets if (each.laddr, each.raddr) == (near, far) and each.pid}
+    return psutil.Process(pids.pop()).cmdline() if pids else ()
 
 
 @pytest.mark.parametrize(

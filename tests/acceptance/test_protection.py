@@ -26,12 +26,13 @@ from hostile_wishes import CHROMIUM
 from installed import BROWSERS, LIGHTEST
 from lending import Lender
 from processes import listeners_of
-from remuda.base.confinement import OPENERS, ProtectionConfig
+from remuda.base.confinement import HOME, OPENERS, ProtectionConfig
 from remuda.base.landlock import landlock_version
 from remuda.base.reach import hold_directory
 from remuda.base.users import read_uids, take_identity
 from remuda.fleet.relay import Address
 from remuda.fleet.websocket import WebSocket
+from remuda.grid.node.driver import LIBRARIES, PROGRAMS
 from waiting import eventually
 
 pytestmark = [
@@ -58,7 +59,10 @@ class Session:
     """A session and what it asks."""
 
     def __init__(self, herd: Herd, browser: str, **capabilities: Any) -> None:
-        body = {"capabilities": {"alwaysMatch": {"browserName": browser, **capabilities}}}
+        # On a very busy machine ChromeDriver may miss that a page could not be loaded. It would wait for five
+        # minutes, and say then what it says after this time.
+        wanted = {"browserName": browser, "timeouts": {"pageLoad": 20_000}, **capabilities}
+        body = {"capabilities": {"alwaysMatch": wanted}}
         self._herd = herd
         answer = self._post("/session", body)
         assert "sessionId" in answer, answer
@@ -196,6 +200,18 @@ def test_browsers_find_no_program_that_starts_others(herd: Herd, session: Sessio
         assert opener.read_bytes() == (OPENERS / "xdg-open").read_bytes()
 
 
+def test_no_browser_writes_to_its_home(herd: Herd, session: Session) -> None:
+    homes = {}
+    for process in herd.processes():
+        with suppress(psutil.NoSuchProcess):  # That of the session before, perhaps.
+            if process.uids().real in UIDS and "driver" in process.name():
+                homes[process.environ()["HOME"]] = process.uids().real
+
+    # Its libraries look there for others to load, and DevTools save files wherever the browser can.
+    assert homes
+    assert not [home for home, uid in homes.items() if can_write(Path(home), uid=uid)]
+
+
 async def test_no_browser_is_without_its_own_sandbox(herd: Herd, session: Session) -> None:
     def are_pages_confined() -> bool:
         pages = pages_of(herd)
@@ -278,14 +294,45 @@ def test_downloads_cannot_be_sent_out_of_the_browsers_directory(herd: Herd) -> N
         subprocess.run(["rm", "-r", target], check=True)
 
 
+POLICIES = "chrome://policy/test"
+
+
+@pytest.mark.skipif("chrome" not in NAMES, reason="needs a whole Chromium")
+@pytest.mark.parametrize("args", [[], ["--guest"], ["--incognito"]], ids=str)
+def test_no_client_sets_policies_of_a_chromium(herd: Herd, args: list[str]) -> None:
+    # One of them names a program.
+    session = Session(herd, "chrome", **{"goog:chromeOptions": {"args": args, "prefs": {"homepage": ""}}})
+    try:
+        assert "Apply policies" not in session.text_of(POLICIES)
+    finally:
+        session.close()
+
+
+@pytest.mark.skipif("chrome" not in NAMES, reason="needs a whole Chromium")
+def test_no_playwright_client_sets_policies_of_a_chromium(herd: Herd) -> None:
+    options = json.dumps({"channel": "chromium"})
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.connect(
+            herd.url.replace("http", "ws"), headers={"x-playwright-launch-options": options}
+        )
+        page = browser.new_context().new_page()
+        page.goto(POLICIES)
+        shown = page.inner_text("body")
+        browser.close()
+
+    assert "Apply policies" not in shown
+
+
 @pytest.mark.parametrize("name", [name for name in NAMES if name in CHROMIUM])
-async def test_no_extension_of_a_chromium_finds_a_program_to_start(herd: Herd, name: str) -> None:
+async def test_no_chromium_finds_a_program_or_a_library_in_its_profile(herd: Herd, name: str) -> None:
     session = await asyncio.to_thread(Session, herd, name)
     try:
         profile = Path(session.capabilities["chrome"]["userDataDir"])
 
-        # Where it would look for one.
-        assert not can_write(profile / "NativeMessagingHosts", uid=profile.stat().st_uid)
+        # Where it would look for one, and for libraries of components.
+        places = [profile / name for name in (PROGRAMS, *LIBRARIES)]
+        assert all(place.is_dir() for place in places)
+        assert not [place for place in places if can_write(place, uid=profile.stat().st_uid)]
     finally:
         session.close()
     await eventually(lambda: not profile.parent.exists())
@@ -298,8 +345,8 @@ async def test_no_add_on_of_a_firefox_starts_a_program(powerful_firefoxes: Lende
     home = Path(session.capabilities["moz:profile"]).parent
     # The program gets the manifest as its argument, and a shell takes the words of that for commands.
     program = {"path": "/bin/sh", "description": f"$(echo > {home}/started)", "type": "stdio"}
-    hosts = home / ".mozilla/native-messaging-hosts"
-    for place in (hosts, home / ".config/mozilla/native-messaging-hosts"):
+    hosts = home / HOME / ".mozilla/native-messaging-hosts"
+    for place in (hosts, home / HOME / ".config/mozilla/native-messaging-hosts"):
         assert not can_write(place, uid=home.stat().st_uid)
     # As if one could be saved there all the same.
     (hosts / "evil.json").write_text(json.dumps({**program, "name": "evil", "allowed_extensions": ["e@e.e"]}))

@@ -3,6 +3,7 @@
 import os
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import tempfile
@@ -22,6 +23,8 @@ from remuda.base.confinement import (
     ProtectionConfig,
     browser_environ,
     protection_of,
+    remove_directory,
+    unconfined,
 )
 from remuda.base.errors import DriverUnavailable, Misconfigured
 from remuda.base.reach import (
@@ -30,7 +33,7 @@ from remuda.base.reach import (
     make_reachable,
     use_open_temporary_directory,
 )
-from remuda.base.users import claim_user, read_uids
+from remuda.base.users import claim_user, read_uids, take_identity
 from waiting import eventually
 
 UIDS = range(57000, 57100)
@@ -214,6 +217,23 @@ def test_a_browser_has_a_user_of_its_own_and_no_groups(confinement: Confinement,
 
 
 @needs_root
+def test_no_process_of_a_browsers_user_can_ever_gain_rights(monkeypatch: pytest.MonkeyPatch) -> None:
+    # In the moment in which it becomes that user, and in which another of them could look at it.
+    def check(*_uids: int) -> None:
+        os._exit(0 if "NoNewPrivs:\t1" in Path("/proc/self/status").read_text() else 1)
+
+    monkeypatch.setattr(os, "setresuid", check)
+    pid = os.fork()
+    if pid == 0:
+        try:
+            take_identity(UIDS[1])
+        finally:
+            os._exit(2)
+
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
+@needs_root
 def test_what_gives_up_root_cannot_be_spied_on_by_its_browser(protection: Protection, tmp_path: Path) -> None:
     script = """
 import os, subprocess, sys, time
@@ -271,9 +291,24 @@ def test_the_environment_of_a_browser_has_none_of_the_herds_secrets(
 
     assert "secret" not in environ.values()
     assert sum(value == "kept" for value in environ.values()) == 5
-    assert environ["HOME"] == environ["TMPDIR"] == str(tmp_path)
+    assert environ["TMPDIR"] == str(tmp_path)
     assert environ["DBUS_SESSION_BUS_ADDRESS"] == "disabled:"
     assert environ["PATH"] == f"{OPENERS}:{os.environ['PATH']}"
+
+
+def test_the_home_of_a_browser_cannot_be_written_to_but_removed(tmp_path: Path) -> None:
+    directory = tmp_path / "browser"
+    directory.mkdir()
+
+    unconfined().make_home(directory)
+
+    home = Path(browser_environ(directory)["HOME"])
+    assert (stat.S_IMODE(home.stat().st_mode), stat.S_IMODE((home / "Downloads").stat().st_mode)) == (
+        0o500,
+        0o700,
+    )
+    remove_directory(directory)
+    assert not directory.exists()
 
 
 # Users

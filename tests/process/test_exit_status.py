@@ -1,5 +1,6 @@
 """How a process has ended that is not our child, and when it was started."""
 
+import asyncio
 import os
 import platform
 import signal
@@ -58,6 +59,36 @@ async def test_who_is_not_buried_yet_tells_how_it_ended(
         await until_readable(pidfd)
 
         assert exit_status(pid, pidfd) == status
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+async def test_who_has_the_group_of_the_herd_sees_how_its_browser_ended(
+    pidfd_of: Callable[[int], int],
+) -> None:
+    user, herd = 58_998, 58_999
+    command = ["sh", "-c", "sh -c 'kill -9 $$' & echo $!; read line"]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, user=user, group=user, extra_groups=[]
+    ) as parent:
+        assert parent.stdout is not None
+        pid = int(parent.stdout.readline())
+        pidfd = pidfd_of(pid)
+        await until_readable(pidfd)
+
+        node = os.fork()
+        if node == 0:
+            seen: int | None = None
+            try:
+                os.setgroups([])
+                os.setresgid(user, herd, herd)
+                os.setresuid(user, user, user)
+                seen = exit_status(pid, pidfd)
+            finally:
+                os._exit(0 if seen == -signal.SIGKILL and os.getegid() == herd else 1)
+
+        _, seen_by_node = await asyncio.to_thread(os.waitpid, node, 0)
+        assert seen_by_node == 0
+        parent.kill()
 
 
 @pytest.mark.parametrize(("code", "status"), ENDS)

@@ -7,12 +7,15 @@ import ssl
 from collections.abc import Mapping
 from pathlib import Path
 
+from remuda.base import clock
 from remuda.base.errors import Misconfigured
 from remuda.base.log import get_logger
 
 log = get_logger(__name__)
 
 LOOK_EVERY = 1.0
+WARN_EVERY = 3600.0
+"""A certificate that was good when it was read may expire later."""
 
 
 class TlsFiles:
@@ -28,13 +31,15 @@ class TlsFiles:
         option, file = next(iter(self._files.items()))
         return f"{option} is {file}"
 
-    async def keep_fresh(self, every: float = LOOK_EVERY) -> None:
+    async def keep_fresh(self, every: float = LOOK_EVERY, *, warn_every: float = WARN_EVERY) -> None:
         """Reads the files again whenever they change, for ever. What was read before is used while they are
         wrong."""
-        await asyncio.to_thread(self._warn)
         while True:
-            await asyncio.sleep(every)
-            await self.look()
+            await asyncio.to_thread(self._warn)
+            warned_at = clock.monotonic()
+            while clock.monotonic() < warned_at + warn_every:
+                await asyncio.sleep(every)
+                await self.look()
 
     async def look(self) -> None:
         """Reads the files again if they have changed."""

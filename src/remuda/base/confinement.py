@@ -8,6 +8,8 @@ tell it is listed elsewhere. Here it loses what would be worth stealing:
 - Where the kernel has Landlock, for root and others alike, its processes can read only the system's files and
   their own, write only their own, and signal only each other (`landlock.py`).
 - They can never gain rights by a set-user-id program.
+- Their HOME cannot be written to. Libraries of the system look there for others to load: NSS, Vulkan and GTK,
+  for instance. Over DevTools a client can save files wherever the browser can write.
 - Their environment has none of the herd's options, and they find no program that opens URLs and files with
   others: Chromium calls it for any `mailto:` link, and a client's downloads can tell it what to start.
 
@@ -16,10 +18,12 @@ Linux only; elsewhere browsers run as whoever started the herd.
 
 import ctypes
 import os
+import shutil
 import signal
 import socket
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -62,6 +66,22 @@ _KEPT_PREFIXES = ("LC_", "LIBGL_", "GALLIUM_", "MESA_", "MOZ_", "NODE_", "PLAYWR
 OPENERS = Path(__file__).with_name("openers")
 """The programs that browsers find instead of those that open URLs and files with others, and the one by which
 a Chromium is started."""
+
+HOME = "home"
+"""The home of a browser, in its directory."""
+# What is in there, with its rights: where browsers save files unasked, and what Firefox does not start
+# without. In the latter a Firefox looks for the programs that add-ons may start.
+_HOME = {
+    HOME: 0o500,
+    f"{HOME}/Downloads": 0o700,
+    f"{HOME}/.cache": 0o500,
+    f"{HOME}/.cache/mozilla": 0o700,
+    f"{HOME}/.mozilla": 0o700,
+    f"{HOME}/.mozilla/native-messaging-hosts": 0o500,
+    f"{HOME}/.config": 0o500,
+    f"{HOME}/.config/mozilla": 0o700,
+    f"{HOME}/.config/mozilla/native-messaging-hosts": 0o500,
+}
 
 # The marks by which a herd finds what it has started. All else that is called so is a herd's own business.
 MARKS = ("REMUDA_HERD", "REMUDA_HOLDER")
@@ -189,7 +209,6 @@ class Confinement:
         assert self.user is not None
         take_identity(self.user.uid, group=self.protection.group)
         os.umask(0o007)
-        forbid_new_privileges()
 
     @property
     def _user_to_become(self) -> BrowserUser | None:
@@ -201,6 +220,14 @@ class Confinement:
         if user := self._user_to_become:
             os.chown(path, user.uid, user.uid)
             path.chmod(0o700 if path.is_dir() else 0o600)
+
+    def make_home(self, directory: Path) -> None:
+        """Makes the home of a browser with this directory."""
+        for name in _HOME:
+            (directory / name).mkdir(mode=0o700)
+            self.own(directory / name)
+        for name, mode in _HOME.items():
+            (directory / name).chmod(mode)
 
     @property
     def inherited(self) -> Sequence[int]:
@@ -248,16 +275,25 @@ class Confinement:
         die = die_with_parent(signal.SIGKILL)
 
         def drop() -> None:
+            if is_root:  # Other users may need Chromium's set-user-id sandbox, and have no fence either.
+                forbid_new_privileges()
             if user is not None:
                 take_identity(user.uid)
             elif os.getegid() != gid:
                 os.setresgid(gid, gid, gid)
-            if is_root:  # Other users may need Chromium's set-user-id sandbox, and have no fence either.
-                forbid_new_privileges()
             if dies_with_us:
                 die()  # Only now: the kernel forgets it when a process changes its user or group.
 
         return drop
+
+
+def remove_directory(directory: Path) -> None:
+    """Removes the directory of a browser, as far as that is possible."""
+    # Root needs no right for that, and must not change the rights of what a browser put in their place.
+    for name in _HOME if os.geteuid() != 0 else ():
+        with suppress(OSError):
+            (directory / name).chmod(0o700)
+    shutil.rmtree(directory, ignore_errors=True)
 
 
 def unconfined() -> Confinement:
@@ -271,7 +307,8 @@ def browser_environ(directory: Path, openers: Path = OPENERS) -> dict[str, str]:
     kept["PATH"] = f"{openers}{os.pathsep}{kept.get('PATH', os.defpath)}"
     # Without an address they would start a bus of their own, which starts what files in HOME name.
     kept["DBUS_SESSION_BUS_ADDRESS"] = "disabled:"
-    return {**kept, **dict.fromkeys(("HOME", "TMPDIR", "XDG_RUNTIME_DIR"), str(directory))}
+    kept["HOME"] = str(directory / HOME)
+    return {**kept, **dict.fromkeys(("TMPDIR", "XDG_RUNTIME_DIR"), str(directory))}
 
 
 def _is_kept(name: str) -> bool:

@@ -33,6 +33,7 @@
     │       └── DriverTimeout
     ├── Lost                  the thing is gone: give it up
     │   ├── SessionLost
+    │   │   ├── SessionEnded
     │   │   └── SessionUnknown
     │   └── LeaseLost
     └── Broken                our bug
@@ -275,6 +276,10 @@ class SessionLost(Lost):
     """There is no such session."""
 
     webdriver = "invalid session id"
+
+
+class SessionEnded(SessionLost):
+    """This session has ended."""
 
 
 class SessionUnknown(SessionLost):

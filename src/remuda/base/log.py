@@ -14,8 +14,9 @@ from typing import Any, ClassVar
 from remuda.base.clock import rfc3339
 
 _SECRET_NAMES = re.compile(r"token|password|secret|authorization|cookie|api_?key", re.IGNORECASE)
-# Up to the last @: a password may contain one that is not escaped.
-_URL_CREDENTIALS = re.compile(r"(\w+://)[^/\s]+@")
+# Up to the last @: a password may contain one that is not escaped. From the beginning of a word: to search
+# from each letter of a long one would take seconds.
+_URL_CREDENTIALS = re.compile(r"(\b\w+://)[^/\s]+@")
 _QUERY_SECRET = re.compile(r"([?&]\w*(?:token|password|secret|api_?key)=)[^&\s\"']+", re.IGNORECASE)
 _HEADER_SECRET = re.compile(r"((?:authorization|cookie|x-remuda-secret)[\"']?\s*:\s*)[^\r\n]+", re.IGNORECASE)
 

@@ -15,6 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from remuda.base.errors import Misconfigured
+from remuda.base.landlock import forbid_new_privileges
 
 # Two, because a container may be read-only but for one of them.
 _LOCKS = (Path("/run/remuda"), Path("/tmp/remuda-users"))
@@ -70,7 +71,8 @@ def claim_user(uids: Sequence[int]) -> BrowserUser:
 
 def take_identity(uid: int, *, group: int | None = None) -> None:
     """Makes this process, which is root's, one of this user, for good. It has no groups but its own, and this
-    one until it drops it."""
+    one until it drops it. No process of that user is ever able to gain rights, so that comes first."""
+    forbid_new_privileges()
     os.setgroups([])
     effective = uid if group is None else group
     os.setresgid(uid, effective, effective)

@@ -8,13 +8,13 @@ machine does that before it starts, and the gc does. All but the sweep blocks: c
 import asyncio
 import os
 import re
-import shutil
 import tempfile
 from collections import Counter
 from pathlib import Path
 
 import psutil
 
+from remuda.base.confinement import remove_directory
 from remuda.base.errors import Misconfigured
 from remuda.base.ids import new_id
 from remuda.base.processes import running_since
@@ -66,7 +66,7 @@ def clear_orphans() -> int:
     for place in {tempfile.gettempdir(), "/tmp"}:
         for directory in Path(place).glob("remuda-*-*"):
             if _is_orphaned(directory.name):
-                shutil.rmtree(directory, ignore_errors=True)
+                remove_directory(directory)
     return killed
 
 

@@ -6,6 +6,7 @@
 // browser of all clients, when it fails to read one, such as null.
 //
 // And keeps extensions from starting programs: over DevTools a client can load any, and save any file in the profile.
+// So could a policy, which whoever has the browser sets on a page of Chromium's own.
 "use strict";
 
 const { promises } = require("node:fs");
@@ -43,15 +44,26 @@ function refuse({ DispatcherConnection }) {
   };
 }
 
-// Where a Chromium looks for the programs that extensions may start, in its profile. DevTools cannot save a file in a
-// directory that the browser has no right to write to.
-const PROGRAMS = "NativeMessagingHosts";
+// Where a Chromium looks in its profile for the programs that extensions may start, and for libraries of components.
+// DevTools cannot save a file in a directory that the browser has no right to write to.
+const CLOSED = ["NativeMessagingHosts", "SODA", "TranslateKit", "screen_ai"];
+
+// The same as `own_options` of the family of WebDriver's Chromium.
+const PREFERENCES = { policy_test_page_enabled: false };
+const LOCAL_STATE = { profile: { add_person_enabled: false, browser_guest_enabled: false } };
+
+async function closeProfile(directory) {
+  for (const name of CLOSED) await promises.mkdir(path.join(directory, name), { mode: 0o500 });
+  await promises.mkdir(path.join(directory, "Default"));
+  await promises.writeFile(path.join(directory, "Default", "Preferences"), JSON.stringify(PREFERENCES));
+  await promises.writeFile(path.join(directory, "Local State"), JSON.stringify(LOCAL_STATE));
+}
 
 function closeProfiles() {
   const { mkdtemp } = promises;
   promises.mkdtemp = async function (prefix, ...options) {
     const directory = await mkdtemp.call(this, prefix, ...options);
-    if (path.basename(prefix).includes("profile")) await promises.mkdir(path.join(directory, PROGRAMS), { mode: 0o500 });
+    if (path.basename(prefix).includes("profile")) await closeProfile(directory);
     return directory;
   };
 }

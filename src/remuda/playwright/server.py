@@ -7,7 +7,6 @@ The driver ends when its browser does, so watching one process is enough.
 import asyncio
 import re
 import secrets
-import shutil
 import subprocess
 import tempfile
 from collections.abc import Sequence
@@ -18,7 +17,7 @@ from urllib.parse import urlencode, urlsplit
 import msgspec
 import psutil
 
-from remuda.base.confinement import Confinement, Protection
+from remuda.base.confinement import Confinement, Protection, remove_directory
 from remuda.base.errors import DriverTimeout, DriverUnavailable
 from remuda.base.filters import admit_only
 from remuda.base.hosts import host_port
@@ -102,6 +101,7 @@ class BrowserServer:
     def _spawn(self, confinement: Confinement) -> subprocess.Popen[bytes]:
         self.directory.mkdir(mode=0o700)
         confinement.own(self.directory)
+        confinement.make_home(self.directory)
         staging = self.directory / "programs"
 
         def reach(program: Path) -> Path:
@@ -182,7 +182,7 @@ class BrowserServer:
                 log.error("browser does not die", holder=self._name)
             self._drivers.discard(process.pid)
             reap_orphans(self._drivers)
-        shutil.rmtree(self.directory, ignore_errors=True)
+        remove_directory(self.directory)
         if self._confinement is not None:
             self._confinement.release()
             self._confinement = None

@@ -135,6 +135,8 @@ class WorkerRole(Role):
         assert self._registry is not None
         assert self._ending is not None
         self._is_draining = True
+        # Its sessions need no Redis, so one that is away does not hold it up.
+        self._store.hasten()
         try:
             await self._registry.drain()
         except Unavailable as error:  # The next beat says it, too.

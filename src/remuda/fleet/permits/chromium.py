@@ -115,12 +115,13 @@ _FLAGS = """
     no-user-gesture-required noerrdialogs overscroll-history-navigation process-per-site process-per-tab
     proxy-auto-detect pull-to-refresh reduce-accept-language reduce-user-agent-minor-version
     restore-last-session run-all-compositor-stages-before-draw safebrowsing-disable-auto-update
-    safebrowsing-disable-download-protection safebrowsing-disable-extension-blacklist show-fps-counter
-    show-paint-rects silent-debugger-extension-api site-per-process start-fullscreen start-maximized
-    start-minimized suppress-message-center-popups top-chrome-touch-ui touch-events unlimited-storage
+    safebrowsing-disable-download-protection safebrowsing-disable-extension-blacklist
+    short-reporting-delay show-fps-counter show-paint-rects silent-debugger-extension-api
+    site-per-process start-fullscreen start-maximized start-minimized
+    suppress-message-center-popups top-chrome-touch-ui touch-events unlimited-storage
     unsafely-disable-devtools-self-xss-warnings use-fake-ui-for-digital-identity use-fake-ui-for-fedcm
     use-fake-ui-for-media-stream use-mobile-user-agent use-mock-keychain
-    webview-disable-safebrowsing-support
+    webtransport-developer-mode webview-disable-safebrowsing-support
 """
 _WORD = form(r"[A-Za-z0-9_.-]{0,64}", "a word")
 _ORIGINS = form(r"(?i)[A-Za-z0-9_.:,*/\[\]-]*", "origins separated by commas")
@@ -128,16 +129,18 @@ _ORIGINS = form(r"(?i)[A-Za-z0-9_.:,*/\[\]-]*", "origins separated by commas")
 _FEATURES = words(
     """
     AutomationControlled BackForwardCache BrowsingTopics CanvasOopRasterization CDPScreenshotNewSurface
-    CookiesWithoutSameSiteMustBeSecure CustomElementsV0 DefaultANGLEVulkan ExperimentalJavaScript
-    FencedFrames GlobalMediaControls HTMLImports HttpsUpgrades IdleDetection InterestGroupStorage
+    CookiesWithoutSameSiteMustBeSecure CustomElementsV0 DefaultANGLEVulkan DisableAhemAntialias
+    ExperimentalJavaScript FedCmWithoutWellKnownEnforcement FencedFrames GenericSensorExtraClasses
+    GlobalMediaControls HTMLImports HttpsUpgrades IdleDetection InterestGroupStorage
     LazyFrameLoading LazyImageLoading MediaRouter MiddleClickAutoscroll NetworkService
     NetworkServiceInProcess OverlayScrollbar ParallelDownloading PartitionedCookies
     PlatformHEVCDecoderSupport Prerender2 PrivacySandboxAdsAPIsOverride ReduceUserAgent
-    RunVideoCaptureServiceInBrowserProcess SameSiteByDefaultCookies ShadowDOMV0 SharedArrayBuffer
-    SkiaGraphite StorageAccessAPI ThirdPartyStoragePartitioning Translate TranslateUI UseOzonePlatform
+    RunVideoCaptureServiceInBrowserProcess SameSiteByDefaultCookies SecurePaymentConfirmationBrowser
+    ShadowDOMV0 SharedArrayBuffer SkiaGraphite StorageAccessAPI ThirdPartyStoragePartitioning Translate
+    TranslateUI UseOzonePlatform
     UseSkiaRenderer VaapiVideoDecodeLinuxGL VaapiVideoDecoder VaapiVideoEncoder ViewTransition
     VizDisplayCompositor Vulkan VulkanFromANGLE WebAssemblySimd WebAssemblyThreads WebContentsForceDark
-    WebGPU WebMCP WebRTCPipeWireCapturer WebShare
+    WebGPU WebMachineLearningNeuralNetwork WebMCP WebRTCPipeWireCapturer WebShare
 """
 )
 _BLINK_SETTINGS = words(
@@ -241,8 +244,8 @@ SWITCHES: Mapping[str, Form] = {
     "js-flags": Form(_are_v8_flags, "harmless flags of V8, such as --expose-gc"),
     # Any other store asks a service of the machine.
     "password-store": one_of("basic"),
-    # A directory inside the session's own.
-    "profile-directory": form(r"[A-Za-z0-9_ -]{1,64}", "a name such as Default or Profile 1"),
+    # Only in that one are the herd's own preferences.
+    "profile-directory": one_of("Default"),
     "proxy-bypass-list": HOSTS,
     "screen-info": form(r"[A-Za-z0-9{},.x=' -]*", "a description of a screen such as {1600x1200}"),
     "use-fake-device-for-media-stream": form(
@@ -255,8 +258,9 @@ DROPPED_SWITCHES = words(
     """
     allow-no-sandbox-job disable-gpu-sandbox disable-landlock-sandbox disable-namespace-sandbox
     disable-seccomp-filter-sandbox disable-setuid-sandbox dom-automation
-    enable-unsafe-extension-debugging in-process-gpu no-sandbox no-zygote no-zygote-sandbox
-    remote-allow-origins remote-debugging-pipe remote-debugging-port single-process
+    enable-unsafe-extension-debugging in-process-gpu ip-address-space-overrides no-sandbox
+    no-zygote no-zygote-sandbox remote-allow-origins remote-debugging-pipe remote-debugging-port
+    single-process
     """
 )
 """Common in tutorials, harmless to leave out, and the herd's own: it decides about the sandbox, hands out the
@@ -305,6 +309,9 @@ PREFERENCES = PreferenceRules(
         "plugins.plugins_disabled": ListOf(TEXT),
         "printing.print_preview_sticky_settings.appState": TEXT,
         "profile.exit_type": _WORD,
+        # As Selenium's own tests misspell them; Chromium then ignores them.
+        "exit_type": _WORD,
+        "exited_cleanly": bool,
         "session.startup_urls": WEB_URLS,
         "spellcheck.dictionaries": ListOf(LANGUAGES),
         "spellcheck.dictionary": LANGUAGES,

@@ -4,8 +4,9 @@ what its options are called. Which of them clients may use is said in `grid.sift
 import re
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from remuda.fleet.browsers import CHROMIUM_COMMANDS, FIREFOX_COMMANDS, HEADLESS_SHELL_COMMANDS, QUIET_ARGS
 
@@ -81,6 +82,8 @@ class Family:
     """The capability by which the driver tells the browser's process."""
     args: tuple[str, ...] = ()
     """What the herd always adds."""
+    own_options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """What the herd puts into objects among its own options, over what the client says there."""
     headless_args: tuple[str, ...] = ()
     screen_args: tuple[str, ...] = ()
     """What makes it fill a screen, `{width}` by `{height}` pixels, that it has for itself under `{name}`.
@@ -131,6 +134,12 @@ CHROME = Family(
     launcher="launch-chromium",
     process_id="goog:processID",
     args=(*QUIET_ARGS, *_LIGHT_ARGS),
+    # On that page whoever has the browser sets policies, and one of them names a program that it starts for
+    # a URL. The preference is one of a profile, so there is to be no other.
+    own_options={
+        "prefs": {"policy_test_page_enabled": False},
+        "localState": {"profile.add_person_enabled": False, "profile.browser_guest_enabled": False},
+    },
     headless_args=("--headless=new",),
     is_chromium=True,
 )

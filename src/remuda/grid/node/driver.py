@@ -5,21 +5,19 @@ import asyncio
 import os
 import secrets
 import shlex
-import shutil
 import socket
 import subprocess
 import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from itertools import takewhile
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import msgspec
 import psutil
 
-from remuda.base.confinement import Confinement, browser_environ
+from remuda.base.confinement import Confinement, browser_environ, remove_directory
 from remuda.base.errors import DriverTimeout, DriverUnavailable, InvalidArgument, UpstreamUnavailable
 from remuda.base.filters import admit_only
 from remuda.base.hosts import hidden_loopback
@@ -49,7 +47,12 @@ START_ATTEMPTS = 3
 LOOK_EVERY = 0.005
 LOOK_AT_BROWSER_EVERY = 1.0
 BROWSER_PID = "browser.pid"
-"""Where `launch-chromium` writes the browser's pid down, below HOME."""
+"""Where `launch-chromium` writes the browser's pid down, below TMPDIR."""
+PROGRAMS = "NativeMessagingHosts"
+"""Where a Chromium looks in its profile for the programs that extensions may start."""
+LIBRARIES = ("SODA", "TranslateKit", "screen_ai")
+"""Where it looks for the libraries of components. They come from the network, but the herd's browsers update
+no components, and one that is there is not verified again."""
 
 log = get_logger(__name__)
 
@@ -77,6 +80,7 @@ class Driver:
         self.directory = Path(tempfile.gettempdir()) / node
         self.directory.mkdir(mode=0o700)
         confinement.own(self.directory)
+        confinement.make_home(self.directory)
         self._log = self.directory / "driver.log"
         self._process: subprocess.Popen[bytes] | None = None
         self._display: Display | None = None
@@ -142,27 +146,23 @@ class Driver:
             log.debug("browser's ports are not filtered", node=self._node, reason=str(error))
 
     def _keep_programs_out(self, actual: Capabilities) -> None:
-        """Has a browser find no program that an extension could start.
+        """Has a Chromium find no program that an extension could start, and no library, in its profile. A
+        Firefox looks in its home.
 
         Extensions are looked at when a client brings one as WebDriver does, but BiDi brings others, and
         DevTools can change one that is there. Neither can save a file in a directory that the browser has no
         right to write to.
         """
-        if self._with_programs:
-            return
         profile = Path(actual.get("chrome", {}).get("userDataDir", "/"))
-        places = [profile / "NativeMessagingHosts"] if profile.is_relative_to(self.directory) else []
-        if "moz:profile" in actual:
-            homes = (self.directory / ".mozilla", self.directory / ".config" / "mozilla")
-            places = [home / "native-messaging-hosts" for home in homes]
-        for manifests in places:
+        if not profile.is_relative_to(self.directory):
+            return
+        for name in (*LIBRARIES, *(() if self._with_programs else (PROGRAMS,))):
+            place = profile / name
             try:
-                manifests.mkdir(parents=True, exist_ok=True)
-                for parent in takewhile(lambda each: each != self.directory, manifests.parents):
-                    self.confinement.own(parent)
-                manifests.chmod(0o500)
+                place.mkdir(exist_ok=True)
+                place.chmod(0o500)
             except OSError as error:  # On a full disk, for instance. A session needs it.
-                raise DriverUnavailable(f"{manifests} cannot be made: {error.strerror}") from error
+                raise DriverUnavailable(f"{place} cannot be made: {error.strerror}") from error
 
     @property
     def display(self) -> Display | None:
@@ -339,7 +339,7 @@ class Driver:
         # Killed, not asked: the profile is thrown away, so there is nothing to save, and the next waits.
         if not kill_descendants(KILL_TIMEOUT):
             log.error("browser does not die", node=self._node)
-        shutil.rmtree(self.directory, ignore_errors=True)
+        remove_directory(self.directory)
 
     def choose_browser(self, number: int) -> None:
         """Has the session to come get this one of the driver's browsers."""
