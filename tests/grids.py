@@ -45,6 +45,17 @@ async def claim(store: Store, *candidates: OrchestratorId) -> tuple[SessionId, S
     return session, await Slots(store).claim(session, candidates)
 
 
+async def terminate_as_original(store: Store, session: SessionId) -> None:
+    """What the script writes by which WebGrid's node, garbage collector and slot reclaim end a session."""
+    slot = await store.send("GETDEL", grid.SESSION_SLOT(session))
+    for orchestrator in await store.lrange(grid.SESSION_ORCHESTRATOR(session)) if slot else ():
+        await store.rpush(grid.ORCHESTRATOR_SLOTS_RECLAIMED(orchestrator), slot)
+    await store.send("SMOVE", grid.SESSIONS_ACTIVE(), grid.SESSIONS_TERMINATED(), session)
+    now = clock.rfc3339().replace("Z", "456789+00:00")
+    await store.hset(grid.SESSION_STATUS(session), {"terminatedAt": now})
+    await store.expire(grid.SESSION_HEARTBEAT_NODE(session), 1)
+
+
 async def advertise(store: Store, orchestrator: str, *browsers: str, platform: str = "linux") -> None:
     """Registers an orchestrator that beats, as its role does."""
     async with store.transaction() as transaction:

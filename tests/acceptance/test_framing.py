@@ -82,6 +82,18 @@ def test_a_chunked_command_may_come_in_pieces(herd: Herd, session: str) -> None:
     assert raw.answer() == (200, 7)
 
 
+def test_a_command_of_http_1_0_reaches_the_driver(herd: Herd, session: str) -> None:
+    raw, body = Raw(herd), json.dumps(SCRIPT).encode()
+    head = HEAD.replace("HTTP/1.1", "HTTP/1.0").format(
+        path=f"{session}/execute/sync", host=raw.host, framing=f"Content-Length: {len(body)}\r\n"
+    )
+
+    raw.socket.sendall(head.encode() + body)
+
+    assert raw.answer() == (200, 200_000)
+    assert raw.socket.recv(1) == b""
+
+
 @pytest.mark.parametrize("is_chunked", [False, True])
 def test_a_client_that_expects_100_gets_it_at_once(herd: Herd, session: str, *, is_chunked: bool) -> None:
     raw = Raw(herd)

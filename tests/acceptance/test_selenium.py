@@ -44,7 +44,7 @@ def session(url: str, browser: str = LIGHTEST) -> Iterator[webdriver.Remote]:
         driver.quit()
 
 
-@pytest.mark.parametrize("prefix", ["", "/wd/hub"])
+@pytest.mark.parametrize("prefix", ["/", "/wd/hub"])
 def test_a_stock_client_drives_a_page(herd: Herd, prefix: str) -> None:
     with session(herd.url + prefix, "chrome") as driver:
         driver.get(PAGE)
@@ -89,11 +89,14 @@ async def test_bidi_works_at_the_url_that_the_client_is_given(herd: Herd) -> Non
         async with aiohttp.ClientSession() as client, client.ws_connect(url) as socket:
             await socket.send_json({"id": 1, "method": "browsingContext.getTree", "params": {}})
             answer = await socket.receive_json(timeout=30)
+            await socket.send_json({"id": 2, "method": "session.end", "params": {}})
+            last = await socket.receive_json(timeout=30)
     finally:
         await asyncio.to_thread(driver.quit)
 
     assert answer["id"] == 1
     assert answer["result"]["contexts"]
+    assert last == {"id": 2, "type": "success", "result": {}}
 
 
 async def test_a_session_leaves_the_documented_traces(herd: Herd, store: Store) -> None:
@@ -164,6 +167,16 @@ def test_closing_the_last_window_ends_the_session(herd: Herd) -> None:
 
     with pytest.raises(InvalidSessionIdException, match="last window"):
         driver.get(PAGE)
+
+
+async def test_a_session_that_has_ended_can_be_quit_again(herd: Herd, store: Store) -> None:
+    driver = await asyncio.to_thread(webdriver.Remote, herd.url, options=options_for())
+    await asyncio.to_thread(driver.close)
+
+    # Answered by its node as long as that is there, by the front door afterwards.
+    await asyncio.to_thread(driver.quit)
+    await eventually(lambda: _is_idle(store))
+    await asyncio.to_thread(driver.quit)
 
 
 async def test_requests_and_bytes_are_counted(herd: Herd, store: Store) -> None:

@@ -127,6 +127,14 @@ async def test_an_upstream_that_refuses_connections_is_named() -> None:
         await ask(address, "GET", "/", timeout=10)
 
 
+async def test_an_upstream_that_hangs_up_is_said_to() -> None:
+    upstream = Upstream()
+    upstream.reply = lambda line: line.transport.close()
+    async with upstream.listening() as address:
+        with pytest.raises(UpstreamUnavailable, match="it closed the connection before its answer was"):
+            await ask(address, "GET", "/", timeout=10)
+
+
 async def test_the_error_says_how_long_it_waited() -> None:
     async with answering(b"").listening() as address:
         with pytest.raises(UpstreamUnavailable, match=r"nothing within 0\.05 s"):

@@ -14,11 +14,16 @@ from waiting import eventually
 POST = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi"
 
 
+HELD: list[socket.socket] = []
+"""Bound, so that no other process gets their ports, but not listening."""
+
+
 def nobody() -> Address:
     """An address that refuses connections."""
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return Address(*sock.getsockname())
+    sock = socket.socket()
+    sock.bind(("127.0.0.1", 0))
+    HELD.append(sock)
+    return Address(*sock.getsockname())
 
 
 @pytest.mark.parametrize("raw", HOSTILE.values(), ids=HOSTILE.keys())

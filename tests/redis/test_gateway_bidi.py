@@ -58,10 +58,11 @@ async def test_a_client_asks_whether_it_may_have_a_session(door: Door, path: str
     [
         ("nonsense", None, "invalid argument"),
         ("[]", None, "invalid argument"),
-        ({"id": 1}, None, "invalid argument"),
+        ({"id": 1}, 1, "invalid argument"),
         ({"id": -1, "method": "session.status", "params": {}}, None, "invalid argument"),
         ({"id": True, "method": "session.status", "params": {}}, None, "invalid argument"),
-        ({"id": 1, "method": "session.status"}, None, "invalid argument"),
+        ({"id": 1, "method": "session.status"}, 1, "invalid argument"),
+        ({"id": 1, "method": "session.status", "params": []}, 1, "invalid argument"),
         ({"id": 1, "method": "browsingContext.getTree", "params": {}}, 1, "invalid session id"),
         ({"id": 1, "method": "session.end", "params": {}}, 1, "invalid session id"),
         ({"id": 1, "method": "browser.close", "params": {}}, 1, "invalid session id"),
@@ -101,6 +102,16 @@ async def test_a_session_that_is_not_created_is_an_error_and_another_can_be_aske
     for _ in range(2):
         answer = await talk(socket, {**NEW, "params": {"capabilities": capabilities}})
         assert (answer["id"], answer["error"]) == (7, error)
+    await socket.close()
+
+
+async def test_session_new_needs_capabilities(door: Door, client: Client) -> None:
+    socket = await door.connect("/session")
+
+    # W3C WebDriver BiDi, session.NewParameters: they may be empty, but not missing.
+    answer = await talk(socket, {**NEW, "params": {}})
+
+    assert (answer["id"], answer["error"]) == (7, "invalid argument")
     await socket.close()
 
 

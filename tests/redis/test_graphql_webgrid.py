@@ -49,9 +49,10 @@ async def test_a_session_with_all_its_fields(store: Store) -> None:
         "metadata": [{"key": "name", "value": "pay by card"}, {"key": "build", "value": "42"}],
         "upstream": {"host": None, "port": None, "driverSessionID": None},
     }
-    assert json.loads(capabilities["requested"]) == [
-        {"browserName": "chrome", "proxy": {"httpProxy": "***@proxy"}}
-    ]
+    assert json.loads(capabilities["requested"]) == {
+        "alwaysMatch": {"browserName": "chrome", "proxy": {"httpProxy": "***@proxy"}},
+        "firstMatch": [{}],
+    }
     assert json.loads(capabilities["actual"])["browserVersion"] == CHROME.version
     assert clock.parse_rfc3339(status["queuedAt"]) <= clock.parse_rfc3339(status["aliveAt"])
     assert status["terminatedAt"] is None

@@ -27,14 +27,14 @@ from provisioners import (
     placed,
 )
 from remuda.base.errors import DriverUnavailable
-from remuda.base.ids import OrchestratorId, new_id
+from remuda.base.ids import OrchestratorId, SessionId, new_id
 from remuda.grid.capabilities import Offer
 from remuda.grid.model import State
 from remuda.grid.orchestrator.placing import NODE_HANGS
 from remuda.grid.orchestrator.role import Orchestrator, keep_id
 from remuda.grid.registry import live_offers
 from remuda.grid.sessions import Sessions
-from remuda.grid.slots import Slots
+from remuda.grid.slots import OwnSlots, Slots
 from remuda.keyspace import grid, metrics
 from remuda.store import Store
 from remuda.store.census import take_census
@@ -386,3 +386,24 @@ async def test_two_orchestrators_do_not_touch_each_others_sessions(
 
     assert await Sessions(store).state(theirs) is State.QUEUED
     await check_slots(store, [O1, other])
+
+
+async def test_a_session_of_webgrids_own_manager_gets_a_node_and_keeps_its_slot(
+    store: Store, provisioner: FakeProvisioner
+) -> None:
+    session = SessionId(new_id())
+    async with orchestrating(store, provisioner, slots=1):
+        # As its manager writes it, step by step.
+        await store.hset(grid.SESSION_STATUS(session), {"queuedAt": "2021-05-15T10:00:00.123456789+00:00"})
+        await store.hset(grid.SESSION_CAPABILITIES(session), {"requested": '{"firstMatch":[{}]}'})
+        await store.sadd(grid.SESSIONS_ACTIVE(), session)
+        await store.set(grid.SESSION_HEARTBEAT_MANAGER(session), "42", ex=30)
+        _, slot = await store.send("BLPOP", grid.ORCHESTRATOR_SLOTS_AVAILABLE(O1), 5)
+        await store.set(grid.SESSION_SLOT(session), slot)
+        await store.lpush(grid.ORCHESTRATOR_BACKLOG(O1), session)
+
+        await eventually(lambda: provisioner.provisioned == [session])
+
+    assert await store.lrange(grid.SESSION_ORCHESTRATOR(session)) == [O1]
+    assert await OwnSlots(store, O1, count=1).reclaim() == ([], [])
+    await check_slots(store, [O1])

@@ -17,6 +17,7 @@ from remuda.fleet.origin import DEFAULT_ACCOUNT, Origin
 from remuda.grid.model import LEGAL_ORIGINS, STARTUP_BUCKETS, State
 from remuda.grid.omission import encode_request
 from remuda.grid.sessions import Sessions, node_beat, session_bell
+from remuda.grid.view.sessions import SessionsView
 from remuda.keyspace import grid, metrics
 from remuda.store import Store
 from remuda.store.census import take_census
@@ -76,7 +77,7 @@ async def test_a_new_session_has_exactly_the_documented_keys_and_its_origin(stor
     assert clock.parse_rfc3339(status["queuedAt"]) <= clock.now()
     capabilities = await store.hgetall(grid.SESSION_CAPABILITIES(session))
     assert {name: msgspec.json.decode(text) for name, text in capabilities.items()} == {
-        "requested": requested
+        "requested": {"alwaysMatch": {"browserName": "chrome"}, "firstMatch": [{}]}
     }
     assert await store.hgetall(grid.SESSION_DOWNSTREAM(session)) == {
         "host": "h",
@@ -277,6 +278,23 @@ async def test_durations_are_right_across_days_months_and_leap_years(
     assert spent == pytest.approx(times[1] - times[0], abs=0.0011)
 
 
+@pytest.mark.parametrize(
+    "stamp", ["2026-07-05T08:00:00.123456789+00:00", "2026-07-05T10:30:00.123456789+02:30"]
+)
+async def test_a_session_that_other_software_has_stamped_moves_on(
+    store: Store, monkeypatch: pytest.MonkeyPatch, stamp: str
+) -> None:
+    session = await new_session(store)
+    await store.hset(grid.SESSION_STATUS(session), {"queuedAt": stamp})
+    monkeypatch.setattr(clock, "now", lambda: clock.parse_rfc3339("2026-07-05T08:00:02.623Z"))
+
+    assert await move(store, session, State.PENDING)
+
+    assert await store.hget(grid.SESSION_STATUS(session), "pendingAt") == "2026-07-05T08:00:02.623Z"
+    spent = await store.hget(metrics.METRICS_SESSIONS_DURATION(), "queued")
+    assert float(spent or "nan") == pytest.approx(2.5, abs=0.0011)
+
+
 # Log and counters
 
 
@@ -322,6 +340,21 @@ async def test_a_failure_is_remembered_before_all_else(store: Store) -> None:
 
     assert await Sessions(store).last_words(session) == ("DFAILURE", {"message": "It crashed"})
     assert await Sessions(store).last_words(SessionId(new_id())) is None
+
+
+@pytest.mark.parametrize(
+    ("meta", "words"), [("It crashed", {"message": "It crashed"}), ("", {}), ("7", {"message": "7"})]
+)
+async def test_other_software_may_say_in_plain_text_why_a_session_ended(
+    store: Store, meta: str, words: dict[str, str]
+) -> None:
+    session = await new_session(store)
+    for level, code, text in (("INFO", "BOOT", "{}"), ("FAIL", "DFAILURE", meta), ("INFO", "HALT", "{}")):
+        entry = ("component", "node", "level", level, "code", code, "meta", text)
+        await store.send("XADD", grid.SESSION_LOG(session), "*", *entry)
+
+    assert await Sessions(store).last_words(session) == ("DFAILURE", words)
+    assert (await SessionsView(store).log(session, limited_to=None))[1].meta == words
 
 
 async def test_start_ups_are_counted_in_every_bucket_they_fit_in(store: Store) -> None:

@@ -60,6 +60,30 @@ async def test_only_candidates_are_asked(store: Store) -> None:
     assert (await claim(store, O1))[1] is None
 
 
+async def test_a_slot_of_webgrids_own_orchestrator_is_claimed_and_given_back(store: Store) -> None:
+    own = "9ac2d277-57d4-4d1e-a1b7-5f1c1b4e8f0a"
+    await store.sadd(grid.ORCHESTRATOR_SLOTS(O2), own)
+    await store.rpush(grid.ORCHESTRATOR_SLOTS_AVAILABLE(O2), own)
+
+    session, slot = await claim(store, O1, O2)
+
+    assert slot == await store.get(grid.SESSION_SLOT(session)) == own
+    assert await store.lrange(grid.ORCHESTRATOR_BACKLOG(O2)) == [session]
+    await Sessions(store).move(session, State.PENDING, code="SCHED", orchestrator=O2)
+    assert await Slots(store).release(session) == own
+    assert await store.lrange(grid.ORCHESTRATOR_SLOTS_RECLAIMED(O2)) == [own]
+    assert not await store.exists(grid.ORCHESTRATOR_HOLDERS(O2), grid.SESSION_SLOT(session))
+
+
+async def test_a_slot_of_an_unknown_owner_is_left_to_its_search_for_lost_ones(store: Store) -> None:
+    session = await new_session(store)
+    await store.set(grid.SESSION_SLOT(session), "9ac2d277-57d4-4d1e-a1b7-5f1c1b4e8f0a")
+
+    await Slots(store).release(session)
+
+    assert not await store.exists(grid.SESSION_SLOT(session))
+
+
 async def test_a_claim_that_finds_nothing_changes_nothing(store: Store) -> None:
     session, slot = await claim(store, O1)
 

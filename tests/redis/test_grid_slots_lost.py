@@ -4,9 +4,11 @@ import asyncio
 
 import pytest
 
-from grids import check_slots, claim, new_session, own_slots, places
+from grids import check_slots, claim, new_session, own_slots, places, terminate_as_original
+from provisioners import FakeProvisioner
 from remuda.base.ids import OrchestratorId, SessionId
 from remuda.grid.model import State
+from remuda.grid.orchestrator.placing import Placing
 from remuda.grid.sessions import Sessions, node_beat
 from remuda.grid.slots import RECLAIM_BATCH, OwnSlots, Slots
 from remuda.keyspace import grid, metrics
@@ -163,4 +165,22 @@ async def test_reclaiming_amid_claims_and_releases_takes_nothing_from_anybody(
         await asyncio.gather(reclaim(), *(visit(each) for each in (store, other) for _ in range(25)))
 
     assert await store.exists(metrics.METRICS_SLOTS_RECLAIMED()) == 0
+    await check_slots(store, [O1])
+
+
+async def test_of_a_session_that_other_software_has_ended_only_a_note_is_left_and_that_goes(
+    store: Store,
+) -> None:
+    own = await own_slots(store, O1, 1)
+    session, _ = await claim(store, O1)
+    await alive(store, session)
+    provisioner = FakeProvisioner()
+    provisioner.dead.add(session)
+
+    await terminate_as_original(store, session)
+
+    await store.delete(grid.ORCHESTRATOR_BACKLOG(O1))
+    assert await Placing(store, provisioner, O1).find_lost() == []
+    await own.recycle()
+    assert await own.reclaim() == ([], [])
     await check_slots(store, [O1])

@@ -3,12 +3,14 @@
 import asyncio
 import os
 import subprocess
+from contextlib import suppress
 
 import pytest
 
 from remuda import __version__
 from remuda.base import clock
-from remuda.base.errors import Broken, Misconfigured
+from remuda.base.errors import Broken, Misconfigured, StoreUnavailable
+from remuda.base.ids import RoleId
 from remuda.base.processes import process_name
 from remuda.fleet import role as role_module
 from remuda.fleet.lifeline import Lifeline, Tether
@@ -352,6 +354,32 @@ async def test_a_life_ends_although_redis_is_away(server: Server) -> None:
 
 
 # The lifeline
+
+
+async def test_a_life_that_ends_waits_for_an_absent_redis_once_and_not_with_each_command(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(role_module, "STOP_PATIENCE", 0.05)
+
+    class Dutiful(Recorder):
+        async def stop(self) -> None:
+            for number in range(3):
+                with suppress(StoreUnavailable):
+                    await store.delete(ROLE(RoleId(str(number))))
+            await super().stop()
+
+    steps: list[str] = []
+    async with Store(server.url, timeout=60) as store:
+        life = Life(store, [Dutiful("a", steps)])
+        living = await serving(life, steps)
+        server.kill()
+        await eventually(lambda: not store.is_connected)
+
+        life.ask_stop()
+        async with asyncio.timeout(20):
+            await living
+
+    assert steps[-1] == "stop a"
 
 
 async def test_a_life_says_on_its_lifeline_that_it_is_ready(store: Store) -> None:

@@ -304,6 +304,8 @@ async def test_a_redis_that_is_not_there_is_unavailable_and_named(url: str) -> N
 async def test_a_refused_greeting_leaves_no_unread_error_behind(
     redis_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
+    gc.collect()  # What other tests have left behind.
+    caplog.clear()
     with caplog.at_level(logging.ERROR), pytest.raises(StoreUnavailable, match="WRONGPASS"):
         await Store(f"{redis_url.replace('unix://', 'unix://bob:pw@')}?db=1").__aenter__()
 

@@ -5,7 +5,15 @@ from collections.abc import Callable
 
 import pytest
 
-from grids import all_sessions, check_counters, check_slots, codes_of, log_of, own_slots
+from grids import (
+    all_sessions,
+    check_counters,
+    check_slots,
+    codes_of,
+    log_of,
+    own_slots,
+    terminate_as_original,
+)
 from remuda.base.ids import SessionId, new_id
 from remuda.fleet.liveness import Beat
 from remuda.grid.model import State
@@ -14,6 +22,7 @@ from remuda.grid.slots import Slots
 from remuda.grid.sweeps import SessionSweeps
 from remuda.keyspace import grid
 from remuda.keyspace.key import Key, SetName
+from remuda.keyspace.metering import TIMER
 from remuda.store import Store
 from remuda.store.census import take_census
 from sweeping import (
@@ -38,6 +47,16 @@ async def orchestrator(store: Store) -> None:
 
 
 # The dead
+
+
+async def test_the_time_of_a_session_that_other_software_has_ended_is_not_counted_on(store: Store) -> None:
+    session = await alive(store)
+    await terminate_as_original(store, session)
+
+    await sweep_all(store)
+
+    assert "ended" in await store.hgetall(TIMER(session))
+    assert await codes_of(store, session) == ["NALLOC", "SCHED", "NALIVE"]
 
 
 @pytest.mark.parametrize(

@@ -1,15 +1,18 @@
 """How errors look to those who asked."""
 
 import json
+from uuid import uuid4
 
-from remuda.base.errors import SessionLost, StoreUnavailable, UnknownMethod, UpstreamUnavailable
+import pytest
+
+from remuda.base.errors import SessionEnded, SessionLost, StoreUnavailable, UnknownMethod, UpstreamUnavailable
 from remuda.fleet.relay import Answer, MalformedRequest, Request
 from remuda.fleet.relay.head import read_head
 from remuda.gateway.faces import render_error
 
 
-def request(target: str) -> Request:
-    head = read_head(f"GET {target} HTTP/1.1\r\nHost: a\r\n\r\n".encode())
+def request(target: str, method: str = "GET") -> Request:
+    head = read_head(f"{method} {target} HTTP/1.1\r\nHost: a\r\n\r\n".encode())
     return Request(head, head.method, head.target, "127.0.0.1")
 
 
@@ -71,3 +74,13 @@ def test_a_redis_that_is_away_is_no_news_about_a_session_elsewhere() -> None:
 
     assert answer.status == 503
     assert json.loads(answer.body)["value"]["error"] == "unknown error"
+
+
+@pytest.mark.parametrize("prefix", ["", "/wd/hub"])
+def test_who_ends_a_session_that_has_ended_is_told_that_it_is_gone(prefix: str) -> None:
+    target = f"{prefix}/session/{uuid4()}"
+    ended = SessionEnded("Session x ended at noon")
+
+    assert json.loads(render_error(request(target, "DELETE"), ended).body) == {"value": None}
+    assert render_error(request(f"{target}/window", "DELETE"), ended).status == 404
+    assert render_error(request(target, "DELETE"), SessionLost()).status == 404

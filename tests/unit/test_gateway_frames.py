@@ -33,11 +33,15 @@ async def take_any(_size: int) -> None:
     """There is room for everything."""
 
 
-async def read(data: bytes) -> tuple[Opcode, bytes]:
+async def read(data: bytes, pings: list[bytes] | None = None) -> tuple[Opcode, bytes]:
+    async def note(payload: bytes) -> None:
+        if pings is not None:
+            pings.append(payload)
+
     reader = asyncio.StreamReader()
     reader.feed_data(data)
     reader.feed_eof()
-    return await read_message(reader, max_size=LIMIT, take_room=take_any)
+    return await read_message(reader, max_size=LIMIT, take_room=take_any, on_ping=note)
 
 
 @pytest.mark.parametrize("size", [0, 1, 125, 126, 65535, 65536, LIMIT])
@@ -51,10 +55,12 @@ async def test_a_message_in_pieces_is_put_together() -> None:
     assert await read(pieces) == (Opcode.TEXT, b"abc")
 
 
-async def test_a_ping_within_a_message_does_not_break_it() -> None:
-    pieces = client_frame(0x01, b"a") + client_frame(0x89, b"ping") + client_frame(0x80, b"c")
+async def test_pings_are_told_before_and_within_a_message() -> None:
+    pieces = client_frame(0x01, b"a") + client_frame(0x89, b"within") + client_frame(0x80, b"c")
+    pings: list[bytes] = []
 
-    assert await read(pieces) == (Opcode.TEXT, b"ac")
+    assert await read(client_frame(0x89, b"before") + pieces, pings) == (Opcode.TEXT, b"ac")
+    assert pings == [b"before", b"within"]
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,12 @@ from remuda.grid.capabilities import (
     MAX_SETS,
     Capabilities,
     Offer,
+    as_request,
     describe_wishes,
     first_match,
     is_match,
     read_request,
+    sets_of,
 )
 
 CHROME = Offer(browser="chrome", version="81.0.4044.113", platform="linux")
@@ -118,6 +120,19 @@ def test_a_bad_set_spoils_the_request_even_if_another_would_do() -> None:
     assert complaint(request(firstMatch=[{"browserName": "chrome"}, {"x": 1}])).startswith("firstMatch[1]")
 
 
+@pytest.mark.parametrize("limit", [-1, "1", True, []])
+def test_a_timeout_that_cannot_be_is_named_with_its_value(limit: Any) -> None:
+    assert complaint(request(firstMatch=[{}, {"timeouts": {"implicit": limit}}])) == (
+        f"'implicit' of 'timeouts' in firstMatch[1] is {limit!r}; it must be a number of at least 0"
+    )
+
+
+def test_a_timeout_may_be_a_number_or_null() -> None:
+    wanted = {"timeouts": {"script": None, "pageLoad": 2.0, "implicit": (1 << 53) - 1}}
+
+    assert read_request(request(alwaysMatch=wanted)) == [wanted]
+
+
 @pytest.mark.parametrize("behavior", ["accept and notify", {"alert": "accept", "beforeUnload": "ignore"}])
 def test_a_prompt_behaviour_may_be_a_word_or_a_table(behavior: Any) -> None:
     wanted = {"unhandledPromptBehavior": behavior}
@@ -151,6 +166,27 @@ def test_a_prompt_behaviour_may_be_a_word_or_a_table(behavior: Any) -> None:
 def test_a_version_is_the_offered_one_or_whole_parts_of_its_beginning(
     version: str, is_satisfied: bool
 ) -> None:
+    assert is_match({"browserVersion": version}, CHROME) == is_satisfied
+
+
+@pytest.mark.parametrize(
+    ("version", "is_satisfied"),
+    [
+        (">=81", True),
+        (">= 81.0.4044.113", True),
+        (">81.0.4044.112", True),
+        ("<82", True),
+        ("=81.0.4044.113", True),
+        (">=82", False),
+        ("<81", False),
+        ("<=81", False),
+        (">81.0.4044.113", False),
+        ("=81", False),
+        (">=", False),
+        ("=>81", False),
+    ],
+)
+def test_a_version_may_be_compared_with_the_offered_one(version: str, is_satisfied: bool) -> None:
     assert is_match({"browserVersion": version}, CHROME) == is_satisfied
 
 
@@ -244,3 +280,36 @@ def test_offers_may_come_from_a_generator() -> None:
 def test_any_browser_is_matched_by_every_offer(name: str) -> None:
     assert is_match({"browserName": name}, CHROME)
     assert is_match({"browserName": name}, FIREFOX)
+
+
+# As they are kept
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        {"alwaysMatch": {"browserName": "chrome", "se:name": "a"}, "firstMatch": [{}]},
+        {"alwaysMatch": {"browserName": "chrome"}, "firstMatch": [{"x:y": True}, {"x:y": 1}]},
+        {"alwaysMatch": {}, "firstMatch": [{"browserName": "chrome"}, {"browserName": "firefox"}]},
+    ],
+)
+def test_a_request_is_kept_as_its_client_sent_it(request_: dict[str, Any]) -> None:
+    sets = read_request({"capabilities": request_})
+
+    assert repr(as_request(sets)) == repr(request_)
+    assert sets_of(request_) == sets
+
+
+@pytest.mark.parametrize(
+    ("kept", "sets"),
+    [
+        ({"alwaysMatch": None, "firstMatch": None}, [{}]),
+        ({"firstMatch": [{"browserName": None}, {"browserName": "chrome"}]}, [{}, {"browserName": "chrome"}]),
+        ({"alwaysMatch": {"browserName": "chrome"}}, [{"browserName": "chrome"}]),
+        ([{"browserName": "chrome"}, 7], [{"browserName": "chrome"}]),
+        ({"alwaysMatch": 7}, []),
+        ("nonsense", []),
+    ],
+)
+def test_whatever_is_kept_is_read(kept: Any, sets: list[dict[str, Any]]) -> None:
+    assert sets_of(kept) == sets

@@ -216,3 +216,27 @@ async def test_a_websocket_that_was_refused_does_not_keep_a_session() -> None:
     idleness.request_finished(socket, 404, 0, 0)
 
     await asyncio.wait_for(over.wait(), 10)
+
+
+async def test_a_session_is_done_when_its_last_command_and_websocket_are(time: Clock) -> None:
+    idleness, command, websocket = Idleness(), request(), request(upgrade=True)
+    await idleness.until_done(60)
+    idleness.request_started(command)
+    idleness.request_started(websocket)
+
+    waiting = asyncio.create_task(idleness.until_done(60))
+    await asyncio.sleep(0)
+    idleness.request_finished(command, 200, 0, 0)
+    await asyncio.sleep(0)
+    was_done = waiting.done()
+    idleness.request_finished(websocket, 101, 0, 0)
+    await waiting
+
+    assert not was_done
+
+
+async def test_what_is_never_done_is_waited_for_only_so_long(time: Clock) -> None:
+    idleness = Idleness()
+    idleness.request_started(request(upgrade=True))
+
+    await idleness.until_done(0.01)

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from remuda.base.errors import InvalidArgument
-from remuda.grid.capabilities import MAX_SETS
+from remuda.grid.capabilities import MAX_SETS, sets_of
 from remuda.grid.omission import LARGE, LONG, MAX_REQUEST, encode_request
 
 EXTENSION = "x" * (LONG + 1)
@@ -16,7 +16,7 @@ OMITTED = {"omitted": {"bytes": LONG + 1, "sha256": hashlib.sha256(EXTENSION.enc
 
 def shortened(*sets: dict[str, Any]) -> Any:
     short = encode_request(sets).short
-    return None if short is None else msgspec.json.decode(short)
+    return None if short is None else sets_of(msgspec.json.decode(short))
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ def test_what_is_small_stays_as_it_is(capabilities: dict[str, Any]) -> None:
     requested = encode_request([capabilities])
 
     assert requested.short is None
-    assert msgspec.json.decode(requested.whole) == [capabilities]
+    assert msgspec.json.decode(requested.whole) == {"alwaysMatch": capabilities, "firstMatch": [{}]}
 
 
 def test_a_long_string_becomes_its_size_and_digest_wherever_it_stands() -> None:
@@ -73,7 +73,7 @@ def test_whatever_makes_a_request_large_it_is_kept_small(capabilities: dict[str,
 
     assert short is not None
     assert len(short) <= LARGE
-    kept = msgspec.json.decode(short)[0]
+    (kept,) = sets_of(msgspec.json.decode(short))
     assert kept.get("browserName") == capabilities.get("browserName")
 
 

@@ -66,8 +66,18 @@ def test_a_client_without_wishes_gets_the_herds_browser() -> None:
         "goog:chromeOptions": {
             "binary": "/opt/browser",
             "args": [*CHROME.args, "--headless=new", "--no-sandbox"],
+            **CHROME.own_options,
         },
     }
+
+
+def test_a_clients_preferences_stay_beside_those_of_the_herd() -> None:
+    prefs = {"homepage": "http://a.test/"}
+
+    asked = ask({CHROME.options: {"prefs": prefs, "localState": None}})
+
+    assert asked[CHROME.options]["prefs"] == {**prefs, "policy_test_page_enabled": False}
+    assert asked[CHROME.options]["localState"] == CHROME.own_options["localState"]
 
 
 def test_a_browser_with_a_launcher_is_started_by_it_and_listens_to_its_driver_at_a_pipe() -> None:

@@ -1,6 +1,8 @@
 """The parts of a recording that need neither a browser nor ffmpeg: playlists, subtitles, and the stream."""
 
 import os
+import resource
+import signal
 from pathlib import Path
 
 import pytest
@@ -159,3 +161,22 @@ def test_ffmpeg_is_told_all_that_a_client_decides() -> None:
     assert piped[piped.index("-r") + 1] == "24"
     assert grabbed[grabbed.index("-video_size") + 1] == "1920x1080"
     assert grabbed[grabbed.index("-i") + 1] == ":7"
+
+
+def test_a_full_disk_leaves_the_old_file_and_no_half_of_a_new_one(tmp_path: Path) -> None:
+    path = tmp_path / "messages.m3u8"
+    hls.replace_file(path, "old")
+
+    # A file that grows beyond what is allowed fails in the middle, as on a full disk.
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            hls.replace_file(path, "new" * 4096)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, before)
+
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]

@@ -1,5 +1,6 @@
 """What the detail view of a session hides."""
 
+import time
 from typing import Any
 
 import pytest
@@ -49,6 +50,18 @@ def test_a_secret_at_the_cut_of_a_long_text_is_not_left_half_open() -> None:
     long = "x" * (LONGEST - 20) + " http://bob:hush-hush-hush@proxy.example/"
 
     assert "hush" not in mask(long)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["a" * 10_000, "=a:" * 3_000, "/@" + "=a:" * 3_000 + "/@", "@:a" * 3_000],
+    ids=lambda text: text[:3],
+)
+def test_no_text_takes_long_to_mask(text: str) -> None:
+    began = time.thread_time()
+    mask([text] * 20)
+
+    assert time.thread_time() - began < 0.2
 
 
 def test_long_texts_are_cut() -> None:

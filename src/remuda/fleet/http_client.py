@@ -139,6 +139,8 @@ async def _exchange(
             reason = why_tls_failed(error)
         if isinstance(error, TimeoutError):
             reason = "too late" if timeout is None else f"nothing within {timeout:g} s"
+        if isinstance(error, asyncio.IncompleteReadError):
+            reason = "it closed the connection before its answer was complete"
         kind = UpstreamLost if is_connected else UpstreamUnavailable
         if isinstance(error, ssl.SSLCertVerificationError):
             kind = UpstreamUntrusted

@@ -30,6 +30,9 @@ log = get_logger(__name__)
 RECORD_TTL = 15
 BEAT_EVERY = RECORD_TTL / RENEWALS_PER_TTL
 DRAIN_TIMEOUT = 20.0
+STOP_PATIENCE = 5.0
+"""So long a process that stops waits for a Redis that is away, with all its commands together: a fail-over
+takes less. What it cannot give back then expires, or is swept."""
 
 ROLE_ID = "REMUDA_ROLE_ID"
 """Where a parent says which id the one role of its child has, to know what it leaves if it is killed."""
@@ -154,6 +157,7 @@ class Life:
             self.on_leaving()
             await self._drain(started)
         finally:
+            asyncio.get_running_loop().call_later(STOP_PATIENCE, self._store.hasten)
             for role in started:
                 try:
                     await role.stop()

@@ -9,6 +9,7 @@ spoken to, but for `session.end`: drivers end no session by it that was asked fo
 import asyncio
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -81,10 +82,12 @@ Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter, asyncio.Event], Co
 class Failure(Exception):
     """An error that a command is answered with, in the words of W3C WebDriver."""
 
-    def __init__(self, error: str, message: str) -> None:
+    def __init__(self, error: str, message: str, command: int | None = None) -> None:
         super().__init__(message)
         self.error = error
         self.message = message
+        self.command = command
+        """The command's id, if it can be told of what is otherwise no command."""
 
 
 class _Connection(asyncio.StreamReaderProtocol):
@@ -282,19 +285,27 @@ class _Talk:
         """Answers the client until it has a session, then lets the two talk."""
         while True:
             self.give_room_back()
-            async with asyncio.timeout(MESSAGE_TIMEOUT):
+            async with asyncio.timeout(MESSAGE_TIMEOUT) as patience:
                 opcode, payload = await read_message(
-                    self._reader, max_size=MAX_MESSAGE, take_room=self._take_room
+                    self._reader,
+                    max_size=MAX_MESSAGE,
+                    take_room=self._take_room,
+                    on_ping=partial(self._pong, patience),
                 )
             if opcode is Opcode.CLOSE:
                 self._writer.write(server_frame(Opcode.CLOSE, payload[:2] or NORMAL.to_bytes(2, "big")))
                 return
-            if opcode is Opcode.PING:
-                self._writer.write(server_frame(Opcode.PONG, payload))
-            elif opcode is Opcode.BINARY:
+            if opcode is Opcode.BINARY:
                 raise BadFrame(NOT_TEXT, "WebDriver BiDi uses text messages.")
-            elif opcode is Opcode.TEXT and await self._answer(payload):
+            if await self._answer(payload):
                 return
+
+    async def _pong(self, patience: asyncio.Timeout, payload: bytes) -> None:
+        self._writer.write(server_frame(Opcode.PONG, payload))
+        await self._writer.drain()
+        # With half a message it could keep its room for ever.
+        if not self._room:
+            patience.reschedule(asyncio.get_running_loop().time() + MESSAGE_TIMEOUT)
 
     async def _answer(self, text: bytes) -> bool:
         """Answers one command; whether that was the last that is read here."""
@@ -305,7 +316,7 @@ class _Talk:
                 return await self._new_session(command, params)
             self._succeed(command, _say_without_session(method))
         except Failure as failure:
-            self._fail(command, failure.error, failure.message)
+            self._fail(failure.command if command is None else command, failure.error, failure.message)
         except BadFrame:
             raise
         except RemudaError as error:
@@ -382,7 +393,7 @@ class _Talk:
     async def _open(
         self, params: dict[str, Any]
     ) -> tuple[dict[str, Any], asyncio.StreamReader, asyncio.StreamWriter]:
-        value = await self._bidi.create(_with_websocket(params.get("capabilities", {})), self._headers)
+        value = await self._bidi.create(_with_websocket(params.get("capabilities")), self._headers)
         session = SessionId(value["sessionId"])
         try:
             return value, *await self._bidi.dial(session)
@@ -406,12 +417,14 @@ def _read_command(text: bytes) -> tuple[int, str, dict[str, Any]]:
         command = msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Failure("invalid argument", f"The message is not valid JSON: {error}") from error
+    number = command.get("id") if isinstance(command, dict) else None
+    if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number < 1 << 53:
+        number = None
     match command:
-        case {"id": int() as number, "method": str() as method, "params": dict() as params} if (
-            0 <= number < 1 << 53 and not isinstance(number, bool)
-        ):
+        case {"method": str() as method, "params": dict() as params} if number is not None:
             return number, method, params
-    raise Failure("invalid argument", "A command needs an 'id', a 'method' and an object 'params'.")
+    # Clients wait for an answer with the id of their command.
+    raise Failure("invalid argument", "A command needs an 'id', a 'method' and an object 'params'.", number)
 
 
 def _ending(text: bytes) -> int | None:

@@ -11,8 +11,11 @@ from remuda.fleet.origin import Scope
 from remuda.grid.wire import HUB
 from remuda.storage.model import StorageId
 
-_command = re.compile(rf"({HUB})?/session/({UUID_PATTERN})(?![^/?])").match
-_webdriver = re.compile(rf"({HUB})?/session(?![^/?])").match
+# With more slashes than needed, too: a client that is given `http://host:4444/` begins every path with two.
+_HUB = rf"({HUB}/*|/+)?"
+_command = re.compile(rf"{_HUB}/session/({UUID_PATTERN})(?![^/?])").match
+_webdriver = re.compile(rf"{_HUB}/session(?![^/?])").match
+_session_root = re.compile(rf"{_HUB}/session").fullmatch
 # Selenoid's paths; Moon has the same below the session, and there the node serves them.
 _selenoid = re.compile(rf"/(download|devtools|clipboard)/({UUID_PATTERN})(?![^/?])").match
 _clipboard = re.compile(
@@ -118,7 +121,8 @@ def find_destination(
         return _BIDI
     if method != "POST":
         raise UnknownMethod(f"{path} takes POST, not {method}.")
-    return Destination(Backend.MANAGER, target=target[len(HUB) :]) if webdriver[1] else _MANAGER
+    prefix = webdriver[1]
+    return Destination(Backend.MANAGER, target=target[len(prefix) :]) if prefix else _MANAGER
 
 
 def _find_other(target: str, path: str, *, is_upgrade: bool) -> Destination:
@@ -188,6 +192,14 @@ def session_of(target: str) -> SessionId | None:
     return SessionId(command[2]) if command else None
 
 
+def ends_session(method: str, target: str) -> bool:
+    """Whether a request is the one that ends a session."""
+    command = _command(target)
+    return (
+        method == "DELETE" and command is not None and target[command.end() :].partition("?")[0] in ("", "/")
+    )
+
+
 def ticketed_session(target: str, *, is_upgrade: bool) -> SessionId | None:
     """The session of this WebSocket or DevTools path, which a ticket of that session opens; None for all
     other requests."""
@@ -216,4 +228,4 @@ def takes_any_text(target: str) -> bool:
 
 def is_session_root(path: str) -> bool:
     """Whether sessions are created at this path."""
-    return path in ("/session", HUB + "/session")
+    return _session_root(path) is not None

@@ -5,6 +5,7 @@ import msgspec
 from remuda.base.errors import (
     Draining,
     RemudaError,
+    SessionEnded,
     SessionNotCreated,
     Unauthorized,
     UnknownMethod,
@@ -12,9 +13,9 @@ from remuda.base.errors import (
     UpstreamUnavailable,
 )
 from remuda.fleet.relay import Answer, Request
-from remuda.gateway.destinations import is_session_root
+from remuda.gateway.destinations import ends_session, is_session_root
 from remuda.grid.failures import for_who_wanted_a_session
-from remuda.grid.wire import is_webdriver
+from remuda.grid.wire import answer_value, is_webdriver
 
 BEARER = 'Bearer realm="remuda"'
 MANAGER_LOST = "The process that was creating this session has ended. Ask for the session again."
@@ -23,6 +24,9 @@ SHORT_TROUBLES = (Draining, UpstreamUnavailable)
 
 def render_error(request: Request | None, error: RemudaError) -> Answer:
     """The answer that tells the client of the error."""
+    # Clients close the last window and then quit; ChromeDriver answers that with success, too.
+    if isinstance(error, SessionEnded) and request and ends_session(request.method, request.target):
+        return answer_value(None)
     if request and is_session_root(request.target.partition("?")[0]):
         error = for_who_wanted_a_session(error)
         if isinstance(error, SHORT_TROUBLES):

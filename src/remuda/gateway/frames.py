@@ -69,27 +69,31 @@ async def read_frame_head(reader: asyncio.StreamReader, *, is_masked: bool) -> F
 
 
 async def read_message(
-    reader: asyncio.StreamReader, *, max_size: int, take_room: Callable[[int], Awaitable[None]]
+    reader: asyncio.StreamReader,
+    *,
+    max_size: int,
+    take_room: Callable[[int], Awaitable[None]],
+    on_ping: Callable[[bytes], Awaitable[None]],
 ) -> tuple[Opcode, bytes]:
-    """The next whole message or control frame of a client; raises as `read_frame_head` does. Bytes of a
-    payload are read once there is room for them.
-
-    A control frame within a message is dropped: it comes from a client that is about to be told of an error.
-    """
+    """The next whole message of a client, or its close frame; raises as `read_frame_head` does. Bytes of a
+    payload are read once there is room for them. `on_ping` gets the payload of each ping, which may also come
+    between the frames of a message (RFC 6455 5.4)."""
     kind: Opcode | None = None
     parts = bytearray()
     while True:
         head = await read_frame_head(reader, is_masked=True)
+        if head.opcode >= Opcode.CLOSE:
+            payload = unmask(await reader.readexactly(head.length), head.mask)
+            if head.opcode is Opcode.CLOSE:
+                _check_close(payload)
+                return head.opcode, payload
+            if head.opcode is Opcode.PING:
+                await on_ping(payload)
+            continue
         if len(parts) + head.length > max_size:
             raise BadFrame(TOO_BIG, f"A message is larger than {max_size} bytes.")
         await take_room(head.length)
         payload = unmask(await reader.readexactly(head.length), head.mask)
-        if head.opcode >= Opcode.CLOSE:
-            if head.opcode is Opcode.CLOSE:
-                _check_close(payload)
-            if kind is None or head.opcode is Opcode.CLOSE:
-                return head.opcode, payload
-            continue
         if (head.opcode is Opcode.MORE) == (kind is None):
             raise BadFrame(
                 PROTOCOL_ERROR,

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import NamedTuple
 
 from remuda.base import clock
-from remuda.base.errors import Lost, SessionLost, SessionUnknown, UpstreamUnavailable
+from remuda.base.errors import Lost, SessionEnded, SessionLost, SessionUnknown, UpstreamUnavailable
 from remuda.base.ids import SessionId
 from remuda.fleet.origin import DEFAULT_ACCOUNT
 from remuda.fleet.relay import Address
@@ -200,7 +200,7 @@ class RedisDirectory:
         reason = meta.get("message") or (
             BY_CODE[code].meaning if code in BY_CODE else "for an unknown reason"
         )
-        return SessionLost(f"Session {session} ended at {stamps[State.TERMINATED.stamp]}: {reason} ({code})")
+        return SessionEnded(f"Session {session} ended at {stamps[State.TERMINATED.stamp]}: {reason} ({code})")
 
 
 def _unknown(session: SessionId) -> SessionUnknown:

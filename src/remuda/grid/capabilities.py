@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from remuda.base.errors import InvalidArgument
 from remuda.fleet.relay.head import TICKET_QUERY
 
@@ -39,6 +41,8 @@ _ALIASES = {"chromium": "chrome"}
 # As Selenium has it.
 _PLATFORM_FAMILIES = {"linux": "unix"}
 _VERSION = re.compile(r"\d+(\.\d+)*")
+# As geckodriver takes it.
+_COMPARISON = re.compile(r"(<=|<|>=|>|=)\s*(\d{1,9}(?:\.\d{1,9}){0,9})")
 _DOWNLOADS = "se:downloadsEnabled"
 MAX_SETS = 100
 """Sets that a request may choose from: each is looked at again whenever a slot becomes free."""
@@ -118,6 +122,18 @@ def _validate_one(name: str, value: Any, where: str) -> None:
     choices = _CHOICES.get(name)
     if choices and isinstance(value, str) and value not in choices:
         raise InvalidArgument(f"{name!r} in {where} is {value!r}; it may be one of {', '.join(choices)}")
+    if name == "timeouts" and isinstance(value, dict):
+        _validate_timeouts(value, where)
+
+
+def _validate_timeouts(timeouts: dict[str, Any], where: str) -> None:
+    # A driver looks only at the set that is chosen; a wrong one spoils the request wherever it is.
+    for name, limit in timeouts.items():
+        is_number = isinstance(limit, int | float) and not isinstance(limit, bool)
+        if limit is not None and not (is_number and limit >= 0):
+            raise InvalidArgument(
+                f"{name!r} of 'timeouts' in {where} is {limit!r}; it must be a number of at least 0"
+            )
 
 
 def _merge(always: Capabilities, first: Capabilities) -> Capabilities:
@@ -125,6 +141,35 @@ def _merge(always: Capabilities, first: Capabilities) -> Capabilities:
     if both := sorted(always.keys() & first.keys()):
         raise InvalidArgument(f"{', '.join(both)} is in both 'alwaysMatch' and 'firstMatch'")
     return always | first
+
+
+def as_request(sets: Sequence[Capabilities]) -> Capabilities:
+    """The capability sets as a request has them, and as they are kept: what all of them share is in
+    `alwaysMatch`. Of a request with that and one empty set, as clients send it, this is the same again."""
+    shared = {name: value for name, value in sets[0].items() if all(_has(each, name, value) for each in sets)}
+    first = [{name: value for name, value in each.items() if name not in shared} for each in sets]
+    return {"alwaysMatch": shared, "firstMatch": first}
+
+
+def _has(capabilities: Capabilities, name: str, value: Any) -> bool:
+    if name not in capabilities:
+        return False
+    other = capabilities[name]
+    # Compared as JSON: to Python, true is 1.
+    return other is value or msgspec.json.encode(other) == msgspec.json.encode(value)
+
+
+def sets_of(request: Any) -> list[Capabilities]:
+    """The capability sets of a request as it is kept, which WebGrid's manager may have written; without what
+    is not one. An earlier version has kept the sets themselves."""
+    always: Any = {}
+    first = request
+    if isinstance(request, dict):
+        always, first = request.get("alwaysMatch") or {}, request.get("firstMatch") or [{}]
+    if not (isinstance(always, dict) and isinstance(first, list)):
+        return []
+    merged = [always | each for each in first if isinstance(each, dict)]
+    return [{name: value for name, value in each.items() if value is not None} for each in merged]
 
 
 def is_match(wanted: Capabilities, offer: Offer, *, fold: Callable[[str], str] = str.lower) -> bool:
@@ -219,9 +264,16 @@ def _wish(wanted: Capabilities, *, fold: Callable[[str], str] = str.lower) -> Wi
 
 
 def _is_version(wanted: str, offered: str) -> bool:
-    """Whether the wanted version is the offered one or its beginning: `81` and `81.0` are, `8` is not."""
+    """Whether the wanted version is the offered one or its beginning: `81` and `81.0` are, `8` is not. It may
+    also be compared with one: `>=81`, `<82`."""
     if wanted == ANY:
         return True
+    if comparison := _COMPARISON.fullmatch(wanted):
+        ours, theirs = (tuple(map(int, re.findall(r"\d+", text))) for text in (offered, comparison[2]))
+        order = (ours > theirs) - (ours < theirs)
+        return {"<": order < 0, "<=": order <= 0, "=": order == 0, ">=": order >= 0, ">": order > 0}[
+            comparison[1]
+        ]
     if not _VERSION.fullmatch(wanted):
         return wanted == offered
     parts = wanted.split(".")

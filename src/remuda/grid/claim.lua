@@ -9,23 +9,23 @@
 -- ARGV[3] backlog, template by orchestrator
 -- ARGV[4] holders, template by orchestrator
 -- ARGV[5] bell, template by orchestrator: that of its backlog
+-- ARGV[6..] orchestrators, that of each list of slots
 -- returns the slot, or nil when none is free or the session is no longer queued
 
 if redis.call('HLEN', KEYS[1]) ~= 1 or redis.call('EXISTS', KEYS[2]) == 1 then
   return nil
 end
-local best, most = nil, 0
+local best, most, orchestrator = nil, 0, nil
 for index = 5, #KEYS do
   local free = redis.call('LLEN', KEYS[index])
   if free > most then
-    best, most = KEYS[index], free
+    best, most, orchestrator = KEYS[index], free, ARGV[index + 1]
   end
 end
 if not best then
   return nil
 end
 local slot = redis.call('LPOP', best)
-local orchestrator = slot:match('^(.*)/')
 redis.call('SET', KEYS[2], slot)
 redis.call('HSET', string.format(ARGV[4], orchestrator), slot, ARGV[1])
 redis.call('LPUSH', string.format(ARGV[3], orchestrator), ARGV[1])

@@ -31,13 +31,17 @@
 -- returns 1 and the state left, or 0 and the state that forbids the move ('' when there is no session)
 
 local function seconds(stamp)
-  local year, month, day, hour, minute, second = stamp:match('(%d+)-(%d+)-(%d+)T(%d+):(%d+):([%d.]+)Z')
+  local year, month, day, hour, minute, second, zone =
+    stamp:match('(%d+)-(%d+)-(%d+)[Tt ](%d+):(%d+):([%d.]+)(.*)')
   -- Days since a fixed date: years begin in March, so that the leap day comes last.
   local y, m = tonumber(year), tonumber(month) - 3
   if m < 0 then y, m = y - 1, m + 12 end
   local days = 365 * y + math.floor(y / 4) - math.floor(y / 100) + math.floor(y / 400)
     + math.floor((153 * m + 2) / 5) + tonumber(day)
-  return ((days * 24 + tonumber(hour)) * 60 + tonumber(minute)) * 60 + tonumber(second)
+  -- Other software writes its zone as an offset: +00:00.
+  local sign, hours, minutes = zone:match('([+-])(%d+):(%d+)')
+  local offset = sign and tonumber(sign .. '1') * (tonumber(hours) * 60 + tonumber(minutes)) or 0
+  return ((days * 24 + tonumber(hour)) * 60 + tonumber(minute) - offset) * 60 + tonumber(second)
 end
 
 -- The time between these two states is metered: in this step, so that it is not lost, whatever is killed.
@@ -56,6 +60,11 @@ for _, state in ipairs({'terminated', 'alive', 'pending', 'queued'}) do
     break
   end
 end
+if from == 'terminated' and ARGV[2] == from and redis.call('HEXISTS', KEYS[15], 'began') == 1
+  and redis.call('HEXISTS', KEYS[15], 'ended') == 0 then
+  -- Other software has ended it, and knows no timer.
+  set_timer('ended', since)
+end
 if not from or not ARGV[3]:find(',' .. from .. ',', 1, true) then
   return {0, from or ''}
 end
@@ -70,9 +79,9 @@ if ARGV[2] == 'alive' or ARGV[2] == 'terminated' then
   end
 end
 
--- Stamps of one form compare as text. The clocks of two machines differ; a life must not run backwards.
+-- The clocks of two machines differ; a life must not run backwards.
 local now = ARGV[4]
-if now < since then now = since end
+if seconds(now) < seconds(since) then now = since end
 redis.call('HSET', KEYS[1], ARGV[2] .. 'At', now)
 redis.call('HINCRBY', KEYS[8], ARGV[2], 1)
 redis.call('HINCRBYFLOAT', KEYS[9], from, string.format('%.3f', seconds(now) - seconds(since)))

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from remuda.base.errors import InvalidArgument
-from remuda.grid.capabilities import Capabilities
+from remuda.grid.capabilities import Capabilities, as_request
 
 LONG = 4096
 """Bytes of a string; longer ones are left out."""
@@ -26,7 +26,7 @@ _DEEP = 50
 
 @dataclass(frozen=True)
 class Requested:
-    """Capability sets as JSON."""
+    """Capability sets as JSON, in the form of a request."""
 
     whole: bytes
     short: bytes | None
@@ -35,18 +35,16 @@ class Requested:
 
 def encode_request(sets: Sequence[Capabilities]) -> Requested:
     """The capability sets, ready to be kept; InvalidArgument when they are too large."""
-    encoded: list[bytes] = []
     left = MAX_REQUEST
     for each in sets:
-        encoded.append(msgspec.json.encode(each))
         # Asked after each: a hundred sets share what stands in `alwaysMatch`, so few bytes can become many.
-        left -= len(encoded[-1])
+        left -= len(msgspec.json.encode(each))
         if left < 0:
             raise InvalidArgument(
                 f"Each of the {len(sets)} capability sets includes 'alwaysMatch'; together they take more "
                 f"than {MAX_REQUEST >> 20} MB"
             )
-    whole = b"[" + b",".join(encoded) + b"]"
+    whole = _encode(sets)
     return Requested(whole, _shorten(sets, whole))
 
 
@@ -65,13 +63,17 @@ def _shorten(sets: Sequence[Capabilities], whole: bytes) -> bytes | None:
     if len(whole) <= LONG:
         return None
     light = [_lighten(each, _DEEP) for each in sets]
-    short = msgspec.json.encode(light)
+    short = _encode(light)
     if len(short) > LARGE:
         light = [{name: _omit_unless_short(value) for name, value in each.items()} for each in light]
-        short = msgspec.json.encode(light)
+        short = _encode(light)
     if len(short) > LARGE:  # By the names of capabilities, or by the number of sets.
-        short = msgspec.json.encode([_omitted(whole)])
+        short = _encode([_omitted(whole)])
     return None if short == whole else short
+
+
+def _encode(sets: Sequence[Capabilities]) -> bytes:
+    return msgspec.json.encode(as_request(sets))
 
 
 def _lighten(value: Any, depth: int) -> Any:

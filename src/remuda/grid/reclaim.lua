@@ -30,7 +30,10 @@ end
 local dead, orphaned = {}, {}
 for index = 5, #ARGV do
   local slot = ARGV[index]
-  if not free[slot] then
+  if free[slot] then
+    -- Other software gives a slot back without our note of its holder.
+    redis.call('HDEL', KEYS[3], slot)
+  else
     local session = redis.call('HGET', KEYS[3], slot)
     if not session or redis.call('GET', string.format(ARGV[1], session)) ~= slot then
       redis.call('HDEL', KEYS[3], slot)

@@ -16,6 +16,7 @@ from remuda.fleet.bell import bell_of
 from remuda.fleet.liveness import Beat
 from remuda.fleet.origin import Origin
 from remuda.fleet.tracing import SpanContext, decode_context, encode_context, is_recording
+from remuda.grid.capabilities import Capabilities, sets_of
 from remuda.grid.model import KEPT_LOG_ENTRIES, LEGAL_ORIGINS, STARTUP_BUCKETS, State, state_of
 from remuda.grid.omission import Requested
 from remuda.keyspace import grid, metrics
@@ -256,10 +257,10 @@ class Sessions:
         """Whether a client that sees nothing but this account's sees the session; None: it sees them all."""
         return limited_to is None or await self.account(session) == limited_to
 
-    async def requested(self, session: SessionId) -> Any:
+    async def requested(self, session: SessionId) -> list[Capabilities] | None:
         """What the client asked for: the capability sets; None when there is no such session."""
         text = await self._store.hget(grid.SESSION_CAPABILITIES(session), "requested")
-        return None if text is None else msgspec.json.decode(text)
+        return None if text is None else sets_of(msgspec.json.decode(text))
 
     async def trace(self, session: SessionId) -> SpanContext | None:
         """The span that the session was created in; None if it is not known, or spans are not recorded."""
@@ -273,9 +274,9 @@ class Sessions:
             fields for _, fields in stream_entries(await self._store.xrange(grid.SESSION_LOG(session)))
         ]
         # The first failure is the cause and what fails after it the consequence.
-        failures = [entry for entry in entries if entry["level"] == "fail"]
-        causes = failures[:1] or [entry for entry in entries if entry["code"] not in _NO_CAUSE][-1:]
-        return next(((cause["code"], msgspec.json.decode(cause["meta"])) for cause in causes), None)
+        failures = [entry for entry in entries if entry.get("level", "").lower() == "fail"]
+        causes = failures[:1] or [entry for entry in entries if entry.get("code") not in _NO_CAUSE][-1:]
+        return next(((cause.get("code", ""), read_meta(cause.get("meta", ""))) for cause in causes), None)
 
     async def count_startup(self, seconds: float) -> None:
         """Adds a start-up that succeeded to the histogram; buckets are cumulative."""
@@ -286,6 +287,15 @@ class Sessions:
                 if seconds <= bucket:
                     transaction.hincrby(metrics.METRICS_STARTUP_BUCKETS(), str(bucket))
             transaction.hincrby(metrics.METRICS_STARTUP_BUCKETS(), "+Inf")
+
+
+def read_meta(text: str) -> dict[str, Any]:
+    """The additional information of a log entry. Other software writes plain text there."""
+    try:
+        meta = msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        meta = text
+    return meta if isinstance(meta, dict) else {"message": text} if text else {}
 
 
 def _json(value: Any) -> str:

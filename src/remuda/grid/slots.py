@@ -27,10 +27,13 @@ _CLAIM = load_script(
         metrics.METRICS_SESSIONS_LOG,
         grid.ORCHESTRATOR_SLOTS_AVAILABLE,
     ],
-    args=["session", "keep", "backlog", "holders", "bell"],
+    args=["session", "keep", "backlog", "holders", "bell", "orchestrators"],
 )
 _RELEASE = load_script(
-    __file__, "release.lua", keys=[grid.SESSION_SLOT], args=["reclaimed", "holders", "bell"]
+    __file__,
+    "release.lua",
+    keys=[grid.SESSION_SLOT, grid.SESSION_ORCHESTRATOR],
+    args=["reclaimed", "holders", "bell"],
 )
 _RECLAIM = load_script(
     __file__,
@@ -96,6 +99,7 @@ class Slots:
                 _template(grid.ORCHESTRATOR_BACKLOG),
                 _template(grid.ORCHESTRATOR_HOLDERS),
                 _bell_template(grid.ORCHESTRATOR_BACKLOG),
+                *candidates,
             ],
         )
         return None if slot is None else SlotId(slot)
@@ -106,7 +110,7 @@ class Slots:
         account = account or await self._store.hget(grid.SESSION_ORIGIN(session), "account")
         slot = await self._store.run(
             _RELEASE,
-            keys=[grid.SESSION_SLOT(session)],
+            keys=[grid.SESSION_SLOT(session), grid.SESSION_ORCHESTRATOR(session)],
             args=[
                 _template(grid.ORCHESTRATOR_SLOTS_RECLAIMED),
                 _template(grid.ORCHESTRATOR_HOLDERS),

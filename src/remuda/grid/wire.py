@@ -15,7 +15,7 @@ HUB = "/wd/hub"
 # W3C WebDriver 6.3, "send a response".
 HEADERS = (("Cache-Control", "no-cache"),)
 
-_webdriver = re.compile(rf"{HUB}/|{SESSION}(?![^/?])|/se/|/status(?![^?])").match
+_webdriver = re.compile(rf"{HUB}/|/*{SESSION}(?![^/?])|/se/|/status(?![^?])").match
 
 
 def is_webdriver(target: str) -> bool:

@@ -164,7 +164,8 @@ SESSION_CAPABILITIES = Key(
     writer="grid/manager, grid/node",
     lifetime=_SESSION_PURGED,
     fields={
-        "requested": "JSON, the capabilities of the request; without long strings once no node needs them",
+        "requested": "JSON, the capabilities of the request with `alwaysMatch` and `firstMatch`; without "
+        "long strings once no node needs them",
         "actual": "JSON, the capabilities of the driver's session",
     },
     source="000, 001",

@@ -27,8 +27,9 @@ class Forward(Struct, frozen=True):
     `target` replaces path and query, `host` the Host header. Each of `headers` is set: whatever the
     client sent under that name is removed, so that a client cannot forge an X-Forwarded-For.
 
-    `unchunk` is for an upstream that knows neither chunks nor `Expect`, as ChromeDriver: a chunked body of at
-    most so many bytes on the wire is collected and goes on with its length, and the relay says 100 itself.
+    `unchunk` is for an upstream that knows neither chunks nor `Expect` nor HTTP/1.0, as ChromeDriver: a
+    chunked body of at most so many bytes on the wire is collected and goes on with its length, and the relay
+    says 100 itself. It needs a `target`.
     `credential` is the header line that a guarded relay asks for; it is for processes of the herd only.
     `vet` is given the body of a 200 before the client is; what it raises is the answer instead.
     """

@@ -18,7 +18,8 @@ _REASONS = {status.value: status.phrase for status in HTTPStatus}
 def onward(request: Request, plan: Forward) -> bytes:
     """The request's head as the upstream gets it.
 
-    An HTTP/1.0 request stays one, so that the upstream does not answer it in chunks.
+    An HTTP/1.0 request stays one, so that the upstream does not answer it in chunks. An upstream that
+    knows no chunks sends none either, and ChromeDriver answers only HTTP/1.1.
     """
     head, target, headers, host = request.head, plan.target, plan.headers, plan.host
     block = head.fields.onward
@@ -30,7 +31,8 @@ def onward(request: Request, plan: Forward) -> bytes:
         block = _with(block, plan.credential)
     if target is None:
         return head.line + block
-    return b"%b %b %b%b" % (head.method.encode(), _clean(target), head.line[-8:], block)
+    version = head.line[-8:] if plan.unchunk is None else b"HTTP/1.1"
+    return b"%b %b %b%b" % (head.method.encode(), _clean(target), version, block)
 
 
 def unchunked(request: Request, plan: Forward, *, length: int) -> bytes:

@@ -19,7 +19,7 @@ from remuda.base import clock
 from remuda.base.errors import SessionLost
 from remuda.base.ids import SlotId
 from remuda.fleet.origin import Origin
-from remuda.grid.capabilities import for_viewer
+from remuda.grid.capabilities import as_request, for_viewer, sets_of
 from remuda.grid.http.selenium import availability, named, stereotype
 from remuda.grid.model import State
 from remuda.grid.slots import owner_of
@@ -101,8 +101,8 @@ class Look:
 
     async def requested(self, session: SessionView) -> list[Any]:
         """The capability sets that a session asked for, masked."""
-        sets = mask(await self._read(session.id, "requested"))
-        return sets if isinstance(sets, list) else [named(each) for each in session.requested]
+        kept = await self._read(session.id, "requested")
+        return mask(sets_of(kept)) if kept is not None else [named(each) for each in session.requested]
 
     async def actual(self, session: SessionView) -> dict[str, Any] | None:
         """The capabilities that a session was given, as others may see them; None before it was given any."""
@@ -326,7 +326,8 @@ class _Fields:
         return [{"key": key, "value": value} for key, value in found.items()]
 
     async def requested(self, _info: Any) -> str | None:
-        return to_json(await self._look.requested(self._session))
+        sets = await self._look.requested(self._session)
+        return to_json(as_request(sets or [{}]))
 
     async def actual(self, _info: Any) -> str | None:
         actual = await self._look.actual(self._session)

@@ -10,7 +10,7 @@ from functools import partial
 import msgspec
 
 from remuda.accounts.tickets import Tickets
-from remuda.base.errors import DriverUnavailable, InvalidArgument, SessionLost, UnknownCommand
+from remuda.base.errors import DriverUnavailable, InvalidArgument, SessionEnded, SessionLost, UnknownCommand
 from remuda.base.hosts import InternalHosts
 from remuda.base.ids import SessionId
 from remuda.fleet.internal import serve_internally
@@ -109,11 +109,13 @@ class NodeCommands:
         outer, target = self._outer, request.target
         if not target.startswith(outer) or target[len(outer) : len(outer) + 1] not in ("", "/", "?"):
             return self._route_other(target)
-        if self._fate.ending is not None:
-            raise SessionLost(f"This session ended at {self._fate.decided_at}: {self._fate.ending}")
         command = target[len(outer) :]
         # geckodriver takes a command with a slash behind it, too, so that must not lead around its plan.
         path = command.partition("?")[0].rstrip("/")
+        if self._fate.ending is not None:
+            if (request.method, path) == ("DELETE", ""):
+                return answer_value(None)
+            raise SessionEnded(f"This session ended at {self._fate.decided_at}: {self._fate.ending}")
         plan = self._plans.get((request.method, path))
         if plan is not None:
             return plan

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 
 from remuda.base import clock
 from remuda.fleet.relay import Request
@@ -13,6 +14,7 @@ class Idleness:
     def __init__(self) -> None:
         self._under_way = 0
         self._websockets = 0
+        self._all_done = asyncio.Event()
         self._was_connected = False
         self._on_hung_up: Callable[[], None] | None = None
         self._keep = 0.0
@@ -35,7 +37,14 @@ class Idleness:
         """How long nothing has been under way."""
         return 0.0 if self._under_way or self._waiting else clock.monotonic() - self._quiet_since
 
+    async def until_done(self, timeout: float) -> None:
+        """Waits until no request is under way and no WebSocket is open, for so long at most."""
+        if self._under_way or self._websockets:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._all_done.wait(), timeout)
+
     def request_started(self, request: Request) -> None:
+        self._all_done.clear()
         self._under_way += self._counts(request)
         self._websockets += request.is_upgrade
         if request.is_upgrade and self._waiting is not None:
@@ -48,6 +57,8 @@ class Idleness:
         self._quiet_since = clock.monotonic()
         self._websockets -= request.is_upgrade
         self._was_connected |= status == 101
+        if not (self._under_way or self._websockets):
+            self._all_done.set()
         # One that was refused changes nothing, but has stopped the clock.
         if request.is_upgrade and self._was_connected and not self._websockets:
             self._await_return()

@@ -12,6 +12,7 @@ from remuda.base.errors import DriverTimeout, DriverUnavailable, Refused, Remuda
 from remuda.base.hosts import LOOPBACK_ONLY, InternalHosts
 from remuda.base.ids import NodeId, SessionId
 from remuda.base.log import get_logger
+from remuda.base.processes import running_since
 from remuda.fleet.liveness import Heart
 from remuda.fleet.permits import NOTHING_MORE, Allowance
 from remuda.fleet.relay import Address
@@ -24,7 +25,7 @@ from remuda.grid.browsers.families import CHROME, FIREFOX
 from remuda.grid.capabilities import Capabilities
 from remuda.grid.model import State
 from remuda.grid.node.assignment import Assignment
-from remuda.grid.node.commands import NodeCommands
+from remuda.grid.node.commands import LAST_ANSWERS, NodeCommands
 from remuda.grid.node.driver import Driver
 from remuda.grid.node.ending import Ending, Fate
 from remuda.grid.node.events import Events
@@ -329,6 +330,10 @@ class Node:
             log.warning("end not written down", session=self._session, reason=error.message)
         if self._recorder is not None:
             await self._recorder.stop()
+        if self._browser_pid is not None and running_since(self._browser_pid) is None:
+            # Its driver still answers what is under way, such as BiDi's `session.end`: for that, ChromeDriver
+            # kills the browser first.
+            await self._idleness.until_done(LAST_ANSWERS)
         # The port stays open to the last: until it is closed, requests are told that the session has ended.
         await self._driver.stop()
         # First no longer kept, so that nothing counts it again.

@@ -72,6 +72,8 @@ def driver_request(
     added = [*family.args, *look, *args, *([] if launcher is None else ["--remote-debugging-pipe"])]
     options["args"] = [*given, *(arg for arg in added if not _is_given(arg, given))]
     options["binary"] = str(launcher or browser.binary)
+    for name, ours in family.own_options.items():
+        options[name] = {**(options.get(name) or {}), **ours}
     return {"capabilities": {"alwaysMatch": {**kept, "browserName": browser.name, family.options: options}}}
 
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 from remuda.base.errors import Unavailable
 from remuda.base.ids import OrchestratorId, SessionId, is_uuid
@@ -102,6 +101,7 @@ class Placing:
         try:
             state = await self._sessions.state(session)
             if state in startable:
+                await self._note_holder(session)
                 await self._start_node(session, is_scheduled=state is State.PENDING)
             else:
                 await self._release_if_over(session)
@@ -115,7 +115,7 @@ class Placing:
             self._starting.discard(session)
 
     async def _start_node(self, session: SessionId, *, is_scheduled: bool) -> None:
-        wanted: list[dict[str, Any]] = await self._sessions.requested(session) or []
+        wanted = await self._sessions.requested(session) or []
         trace = await self._sessions.trace(session)
         known = {"remuda.session.id": session, "remuda.orchestrator.id": self._own}
         with tracer.span("schedule node", trace, kind=Kind.CONSUMER, attributes=known):
@@ -127,6 +127,13 @@ class Placing:
                 log.info("session placed", session=session)
             else:
                 await self._release_if_over(session)
+
+    async def _note_holder(self, session: SessionId) -> None:
+        """Notes the slot of a session that WebGrid's manager has handed over: the next search for lost slots
+        would give it away. One that holds no slot, or whose slot is noted, is left."""
+        slot = await self._store.get(grid.SESSION_SLOT(session))
+        if slot is not None:
+            await self._store.hsetnx(grid.ORCHESTRATOR_HOLDERS(self._own), slot, session)
 
     async def _release_if_over(self, session: SessionId) -> None:
         """Frees the slot of a session that gets no node, unless it has one: its entry may come twice."""
@@ -201,7 +208,9 @@ class Placing:
         ]
         # Those are still to get a node.
         waiting = await self._store.lrange(grid.ORCHESTRATOR_BACKLOG(self._own))
-        return [each for each in absent if each not in waiting]
+        lost = [each for each in absent if each not in waiting]
+        # Of one whose slot other software has given back, only a note is left. The next reclaim removes it.
+        return [each for each in lost if each in noted or await self._store.exists(grid.SESSION_SLOT(each))]
 
     async def find_silent(self) -> list[SessionId]:
         """Sessions whose nodes do not beat. Those that are pending are left to their managers."""

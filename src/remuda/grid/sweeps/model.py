@@ -21,6 +21,8 @@ class Vitals:
     does_manager_beat: bool = False
     does_node_beat: bool = False
     slot: SlotId | None = None
+    is_metered_on: bool = False
+    """Whether its time goes on being counted although it has ended."""
 
     @property
     def state(self) -> State | None:

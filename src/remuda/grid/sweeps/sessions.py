@@ -18,6 +18,7 @@ from remuda.grid.sessions import Sessions
 from remuda.grid.sweeps.model import PATIENCE, Vitals, code_of_silence, is_old, is_silent
 from remuda.keyspace import grid
 from remuda.keyspace.key import Name
+from remuda.keyspace.metering import TIMER
 from remuda.store import Store, load_script
 from remuda.store.memory import NEARLY_FULL, Memory, read_memory
 
@@ -27,7 +28,7 @@ _SURVEY = load_script(
     __file__,
     "survey.lua",
     keys=[grid.SESSIONS_ACTIVE, grid.SESSIONS_TERMINATED],
-    args=["status", "heartbeat.manager", "heartbeat.node", "slot", "origin", "sessions", "session"],
+    args=["status", "heartbeat.manager", "heartbeat.node", "slot", "origin", "sessions", "timer", "session"],
 )
 _PURGE = load_script(
     __file__,
@@ -55,9 +56,11 @@ async def survey(store: Store, ids: Iterable[str]) -> tuple[list[Surveyed], int]
             if isinstance(found, str):
                 log.warning("session not swept", session=session, reason=found)
                 continue
-            *stamps, manager, node, slot, was_mended = found
+            *stamps, manager, node, slot, was_mended, is_metered_on = found
             status = {state.stamp: stamp for state, stamp in zip(State, stamps, strict=True) if stamp}
-            vitals = Vitals(status, bool(manager), bool(node), SlotId(slot) if slot else None)
+            vitals = Vitals(
+                status, bool(manager), bool(node), SlotId(slot) if slot else None, bool(is_metered_on)
+            )
             surveyed.append((session, vitals))
             mended += was_mended
     return surveyed, mended
@@ -71,6 +74,7 @@ async def _look_at(store: Store, sessions: Sequence[SessionId]) -> list[str | li
         grid.SESSION_SLOT,
         grid.SESSION_ORIGIN,
         grid.SESSIONS_OF,
+        TIMER,
     )
     found: list[str | list[Any]] = await store.run(
         _SURVEY,
@@ -151,6 +155,9 @@ class SessionSweeps:
         surveyed, mended = await survey(self._store, ids)
         nothing = [each for each in surveyed if each[1].state is None]
         purged = await work_on(nothing, lambda each: self._purge(*each))
+        for session, vitals in surveyed:
+            if vitals.is_metered_on:  # Refused, as it has ended; but its timer ends with that, too.
+                await self._sessions.move(session, State.TERMINATED, code="TERM")
         counts = Counter(sessions_mended=mended, remains_purged=purged)
         return [each for each in surveyed if each[1].state is not None], counts
 

@@ -8,9 +8,16 @@
 -- ARGV[4] slot, template by session
 -- ARGV[5] origin, template by session
 -- ARGV[6] sessions, template by account
--- ARGV[7..] session
+-- ARGV[7] timer, template by session
+-- ARGV[8..] session
 -- returns for each session the four stamps in the order of its life (nil: not there), whether its manager
--- and its node beat, its slot, and whether it was in the wrong set; or a text: what is wrong with its keys
+-- and its node beat, its slot, whether it was in the wrong set, and whether its time is metered after its end; or a
+-- text: what is wrong with its keys
+
+local function has_open_timer(session)
+  local began, ended = unpack(redis.call('HMGET', string.format(ARGV[7], session), 'began', 'ended'))
+  return began and not ended
+end
 
 local function look_at(session)
   local status = redis.pcall('HMGET', string.format(ARGV[1], session),
@@ -40,11 +47,12 @@ local function look_at(session)
     redis.call('EXISTS', string.format(ARGV[3], session)),
     slot,
     math.min(mended, 1),
+    terminated and has_open_timer(session) and 1 or 0,
   }
 end
 
 local found = {}
-for index = 7, #ARGV do
+for index = 8, #ARGV do
   found[#found + 1] = look_at(ARGV[index])
 end
 return found

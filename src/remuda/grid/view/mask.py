@@ -15,8 +15,9 @@ _SECRET_NAME = re.compile(
     r"|access[_-]?key|private[_-]?key|(user|login)name$",
     re.IGNORECASE,
 )
-# `user:password@host` without a scheme, as the W3C's proxy capability has it.
-_BARE_CREDENTIALS = re.compile(r"(^|[=\s])[^\s/@=:]+:[^\s/@]+@")
+# `user:password@host` without a scheme, as the W3C's proxy capability has it. Backwards, from the `@`: there
+# are fewer of those than places where a user's name could begin, each of which would be tried to the end.
+_BARE_CREDENTIALS = re.compile(r"@[^\s/@]+:[^\s/@=:]+(?=$|[=\s])")
 # A command line argument: `--proxy-password=hush`.
 _ARGUMENT = re.compile(r"^(-{0,2}(?P<name>[\w.-]+)=).+$", re.DOTALL)
 
@@ -37,7 +38,8 @@ def _mask_text(text: str) -> str:
     if argument and _SECRET_NAME.search(argument["name"]):
         return argument[1] + HIDDEN
     # Clipped last, because a cut might go through a secret; but only so much is searched.
-    return clip(redact(_BARE_CREDENTIALS.sub(rf"\1{HIDDEN}@", text[:SEARCHED])))
+    backwards = _BARE_CREDENTIALS.sub(f"@{HIDDEN}", text[SEARCHED - 1 :: -1] if text else "")
+    return clip(redact(backwards[::-1]))
 
 
 def clip(text: str) -> str:

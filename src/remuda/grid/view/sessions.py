@@ -10,10 +10,10 @@ from msgspec import Struct
 from remuda.base import clock
 from remuda.base.errors import SessionLost
 from remuda.base.ids import SessionId, is_uuid
-from remuda.grid.capabilities import for_viewer
+from remuda.grid.capabilities import for_viewer, sets_of
 from remuda.grid.model import KEPT_LOG_ENTRIES, State, state_of
 from remuda.grid.queue import positions
-from remuda.grid.sessions import Sessions
+from remuda.grid.sessions import Sessions, read_meta
 from remuda.grid.view.mask import clip, mask
 from remuda.grid.view.model import (
     ActiveSessions,
@@ -118,7 +118,7 @@ class SessionsView:
         return SessionDetail(
             **msgspec.structs.asdict(seen),
             labels=mask(await labels),
-            requested_capabilities=mask(requested),
+            requested_capabilities=mask(sets_of(requested)),
             actual_capabilities=mask(actual),
             log=log,
         )
@@ -229,8 +229,7 @@ def _age(status: Status) -> float:
 
 
 def _reduce(requested: str | None, actual: str | None) -> Asked:
-    sets = _decode(requested)
-    wanted = [each for each in sets if isinstance(each, dict)] if isinstance(sets, list) else []
+    wanted = sets_of(_decode(requested))
     got = _decode(actual)
     told = got.get("remuda:video") if isinstance(got, dict) else None
     url = told.get("url") if isinstance(told, dict) else None
@@ -258,7 +257,7 @@ def _log_entry(number: str, fields: Mapping[str, str]) -> LogEntry:
         level=fields.get("level", ""),
         code=code,
         meaning=BY_CODE[code].meaning if code in BY_CODE else "",
-        meta=mask(_decode(fields.get("meta"))),
+        meta=mask(read_meta(fields.get("meta", ""))),
     )
 
 

@@ -86,9 +86,13 @@ def replace_file(path: Path, text: str) -> None:
     """Writes a file that others read meanwhile: they see the old or the new, never half of it."""
     draft = path.with_name(f".{path.name}.draft")
     draft.unlink(missing_ok=True)
-    with draft.open("x", encoding="utf-8", errors="surrogateescape") as file:
-        file.write(text)
-    draft.replace(path)
+    try:
+        with draft.open("x", encoding="utf-8", errors="surrogateescape") as file:
+            file.write(text)
+        draft.replace(path)
+    except OSError:
+        draft.unlink(missing_ok=True)
+        raise
 
 
 def end_playlists(directory: Path) -> bool:
