@@ -9,10 +9,10 @@ import socket
 import ssl
 import subprocess
 import warnings
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import cast
+from typing import TypeVar, cast
 from urllib.parse import urlsplit
 
 import pytest
@@ -34,6 +34,7 @@ UPGRADE = (
     b"GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
     b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
 )
+Result = TypeVar("Result")
 SWITCHING = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n"
 
 
@@ -357,32 +358,62 @@ async def test_a_client_of_an_older_version_is_gone(door: Kit, trusting: ssl.SSL
     await eventually(lambda: _is_empty(door), DEADLINE)
 
 
+class ByHand:
+    """A client that is asked for each of its records."""
+
+    def __init__(self, sock: socket.socket, context: ssl.SSLContext) -> None:
+        self.sock = sock
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname="127.0.0.1")
+        self._wait_for(self._tls.do_handshake)
+        sock.sendall(self._outgoing.read())
+
+    def record(self, data: bytes) -> bytes:
+        """These bytes in a record of their own."""
+        self._tls.write(data)
+        return self._outgoing.read()
+
+    def read(self, size: int) -> bytes:
+        answer = b""
+        while len(answer) < size:
+            answer += self._wait_for(lambda: self._tls.read(65536))
+        return answer
+
+    def _wait_for(self, step: Callable[[], Result]) -> Result:
+        while True:
+            try:
+                return step()
+            except ssl.SSLWantReadError:
+                self.sock.sendall(self._outgoing.read())
+                self._incoming.write(self.sock.recv(65536))
+
+
 async def test_a_request_in_records_of_one_byte_is_one_request(door: Kit, trusting: ssl.SSLContext) -> None:
-    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-    tls = trusting.wrap_bio(incoming, outgoing, server_hostname="127.0.0.1")
+    with plain(door) as sock:
+        client = await asyncio.to_thread(ByHand, sock, trusting)
 
-    def ask() -> bytes:
-        with plain(door) as sock:
-            while True:
-                try:
-                    tls.do_handshake()
-                    break
-                except ssl.SSLWantReadError:
-                    sock.sendall(outgoing.read())
-                    incoming.write(sock.recv(65536))
-            for byte in GET:
-                tls.write(bytes([byte]))
-            sock.sendall(outgoing.read())
-            answer = b""
-            while len(answer) < len(OK):
-                try:
-                    answer += tls.read(65536)
-                except ssl.SSLWantReadError:
-                    incoming.write(sock.recv(65536))
-            return answer
+        sock.sendall(b"".join(client.record(bytes([byte])) for byte in GET))
 
-    assert await asyncio.to_thread(ask) == OK
-    assert len(door.upstream.lines) == 1
+        assert await asyncio.to_thread(client.read, len(OK)) == OK
+        assert len(door.upstream.lines) == 1
+
+
+@pytest.mark.parametrize("cut", [1, 5, 20, -20, -1])
+async def test_a_request_in_a_record_that_comes_in_pieces_is_one_request(
+    door: Kit, trusting: ssl.SSLContext, cut: int
+) -> None:
+    with plain(door) as sock:
+        client = await asyncio.to_thread(ByHand, sock, trusting)
+        await eventually(lambda: any(isinstance(each, Client) for each in door.relay.connections), DEADLINE)
+        (held,) = door.relay.connections
+        record = client.record(GET)
+
+        # Not by the socket, which might join them.
+        for piece in (record[:cut], record[cut:]):
+            cast(Client, held).transport.data_received(piece)  # type: ignore[attr-defined]
+
+        assert await asyncio.to_thread(client.read, len(OK)) == OK
+        assert len(door.upstream.lines) == 1
 
 
 async def test_garbage_during_an_answer_that_is_not_read_ends_both_sides(

@@ -36,7 +36,6 @@ class TlsConnection(asyncio.Transport, asyncio.Protocol):
     """One connection: downwards the protocol of the bytes on the wire, upwards the transport of `inner`."""
 
     __slots__ = (
-        "_decrypt",
         "_has_begun",
         "_has_said_end",
         "_incoming",
@@ -46,6 +45,7 @@ class TlsConnection(asyncio.Transport, asyncio.Protocol):
         "_is_open",
         "_is_paused",
         "_outgoing",
+        "_records",
         "_relay",
         "_stays_open",
         "_tls",
@@ -61,7 +61,8 @@ class TlsConnection(asyncio.Transport, asyncio.Protocol):
         self._inner = inner
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
-        self._decrypt = self._tls.read
+        # What SSLObject wraps: its own `read` and `write` only cost a frame.
+        self._records = self._tls._sslobj  # type: ignore[attr-defined]
         self._has_begun = False
         self._is_open = False
         # Whether the client has said that nothing more comes.
@@ -94,9 +95,12 @@ class TlsConnection(asyncio.Transport, asyncio.Protocol):
         try:
             if not self._is_open and not self._shake_hands(data):
                 return
-            piece = self._decrypt(_RECORD)
+            # For _RECORD, 16 KB would be allocated and most of it given back. A record is longer than what it
+            # holds, so more may be left only of one that began before `data`.
+            size = len(data)
+            piece = self._records.read(size)
             # The usual case: one record, with a whole request in it.
-            if piece and not incoming.pending and not self._outgoing.pending:
+            if 0 < len(piece) < size and not incoming.pending and not self._outgoing.pending:
                 self._inner.data_received(piece)
             else:
                 self._read_on(piece)
@@ -143,7 +147,7 @@ class TlsConnection(asyncio.Transport, asyncio.Protocol):
         try:
             while piece:
                 pieces.append(piece)
-                piece = self._decrypt(_RECORD)
+                piece = self._records.read(_RECORD)
             is_end = True
         except ssl.SSLWantReadError:
             is_end = False
@@ -216,9 +220,9 @@ class TlsConnection(asyncio.Transport, asyncio.Protocol):
         """Encrypt and send."""
         if self._is_closing or self._has_said_end or not data:
             return
-        sent = self._tls.write(data)
+        sent = self._records.write(data)
         while sent < len(data):
-            sent += self._tls.write(memoryview(data)[sent:])
+            sent += self._records.write(memoryview(data)[sent:])
         self._transport.write(self._outgoing.read())
 
     def can_write_eof(self) -> bool:
