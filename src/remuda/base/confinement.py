@@ -275,12 +275,12 @@ class Confinement:
         die = die_with_parent(signal.SIGKILL)
 
         def drop() -> None:
-            if is_root:  # Other users may need Chromium's set-user-id sandbox, and have no fence either.
-                forbid_new_privileges()
             if user is not None:
                 take_identity(user.uid)
             elif os.getegid() != gid:
                 os.setresgid(gid, gid, gid)
+            if is_root:  # Other users may need Chromium's set-user-id sandbox, and have no fence either.
+                forbid_new_privileges()
             if dies_with_us:
                 die()  # Only now: the kernel forgets it when a process changes its user or group.
 

@@ -71,8 +71,8 @@ def claim_user(uids: Sequence[int]) -> BrowserUser:
 
 def take_identity(uid: int, *, group: int | None = None) -> None:
     """Makes this process, which is root's, one of this user, for good. It has no groups but its own, and this
-    one until it drops it. No process of that user is ever able to gain rights, so that comes first."""
-    forbid_new_privileges()
+    one until it drops it."""
+    forbid_new_privileges()  # First, so that no process of this user can ever gain rights.
     os.setgroups([])
     effective = uid if group is None else group
     os.setresgid(uid, effective, effective)
