@@ -110,6 +110,17 @@ def test_a_browser_writes_to_its_own_directory_and_nowhere_else(
     assert not Path(f"/var/tmp/marker-{os.getpid()}").exists()
 
 
+@needs_landlock
+def test_a_browser_does_not_wait_for_the_disk(confinement: Confinement, place: Path) -> None:
+    # Nothing can be written to the disk from there: the kernel refuses whoever asks for it.
+    script = "sync /dev/null && sync --data /dev/null && echo done"
+    outside = subprocess.run(["sh", "-c", script], cwd=place, capture_output=True, text=True, timeout=30)
+
+    run = run_inside(confinement, place, script)
+
+    assert (outside.stdout, run.stdout, run.stderr) == ("", "done\n", "")
+
+
 @pytest.mark.parametrize("opener", ["xdg-open", "xdg-email"])
 def test_a_browser_opens_nothing_with_another_program(
     confinement: Confinement, place: Path, outside: Path, opener: str

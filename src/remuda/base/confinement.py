@@ -32,6 +32,7 @@ from remuda.base.config import Config, option
 from remuda.base.landlock import Fence, forbid_new_privileges, landlock_version
 from remuda.base.processes import die_with_parent
 from remuda.base.programs import helpers_of, loader_of
+from remuda.base.syncs import skip_syncs
 from remuda.base.users import BrowserUser, claim_user, read_uids, take_identity
 
 _CLONE_NEWUSER = 0x10000000
@@ -244,10 +245,20 @@ class Confinement:
     ) -> Callable[[], None]:
         """A `preexec_fn` for a browser, its driver, and what reads their output. They can write only to the
         directory, read only that, the system's files and these programs, and run only the system's programs
-        and these. One that `runs_alone` runs none of the system's, unless it is a script."""
+        and these. One that `runs_alone` runs none of the system's, unless it is a script. None of them waits
+        for the disk."""
         drop = self.beside(dies_with_us=dies_with_us)
-        if not self.protection.has_fence:
-            return drop
+        fence = self._fence(directory, programs, runs_alone=runs_alone) if self.protection.has_fence else None
+
+        def enter() -> None:
+            drop()
+            if fence is not None:
+                fence.enclose_us()
+            skip_syncs()
+
+        return enter
+
+    def _fence(self, directory: Path, programs: Iterable[Path], *, runs_alone: bool) -> Fence:
         reading = [*map(Path, _SYSTEM), *(Path("/etc") / name for name in _ETC), *self.protection.reads]
         systems = [Path(path) for path in _PROGRAMS]
         own = [program.resolve() for program in programs]
@@ -260,13 +271,7 @@ class Confinement:
         running.append(self.openers)
         if authority := os.environ.get("XAUTHORITY"):
             reading.append(Path(authority))
-        fence = Fence(reading=reading, running=running, writing=[directory, *map(Path, _SYSTEM_WRITABLE)])
-
-        def enter() -> None:
-            drop()
-            fence.enclose_us()
-
-        return enter
+        return Fence(reading=reading, running=running, writing=[directory, *map(Path, _SYSTEM_WRITABLE)])
 
     def beside(self, *, dies_with_us: bool = True) -> Callable[[], None]:
         """A `preexec_fn` for what a browser needs and no client commands, such as its screen: it has the
