@@ -62,7 +62,8 @@ class Page:
         try:
             await eventually(is_there, DEADLINE)
         except AssertionError:
-            raise AssertionError(f"no {words!r} in {await self.run(TEXT, at)!r}") from None
+            found = {"there": await self.run(TEXT, at), "on the page": await self.run(TEXT, "body")}
+            raise AssertionError(f"no {words!r} in {found}, console: {await self.complaints()}") from None
 
     async def looks(self, *, scheme: str, width: int) -> None:
         """Shows the page in a colour scheme and a width."""
@@ -111,6 +112,11 @@ class Page:
     async def is_gone(self, selector: str) -> None:
         """Waits until there is no such element."""
         await eventually(lambda: self.run("return !document.querySelector(arguments[0])", selector), DEADLINE)
+
+    async def lacks(self, *urls: str) -> None:
+        """Lets no request for these URLs, with `*` for anything, leave the browser; without any, all do."""
+        await self._tell("Network.enable")
+        await self._tell("Network.setBlockedURLs", urls=urls)
 
     async def _tell(self, method: str, **parameters: Any) -> None:
         await asyncio.to_thread(self._driver.execute_cdp_cmd, method, parameters)

@@ -288,6 +288,30 @@ async def test_a_page_that_has_lost_the_herd_says_so(store: Store, page: Page) -
     await page.sees("The herd cannot be reached.", at=".notice")
 
 
+async def test_who_is_looking_is_asked_until_it_is_known(store: Store, page: Page) -> None:
+    async with front_of(new_api(store), store) as url:
+        await page.lacks("*/api/whoami")
+        await page.open(url)
+        await page.sees("live", at=".connection")
+        await page.sees("API", at="nav")
+        assert "Jobs" not in await page.run("return document.querySelector('nav').innerText")
+
+        await page.lacks()
+        await page.sees("Jobs", at="nav")
+        await page.open("about:blank")
+
+
+async def test_an_answer_that_breaks_off_is_an_error_and_not_an_empty_one(store: Store, page: Page) -> None:
+    ask_for_a_while = """
+        const done = arguments[arguments.length - 1]
+        import("/static/live.js")
+          .then(({ ask }) => ask("/api/live", { signal: AbortSignal.timeout(500) }))
+          .then((body) => done(`answered ${body}`), (error) => done(error.name))
+    """
+    async with dashboard(store, page):
+        assert await page.wait_for(ask_for_a_while) == "TimeoutError"
+
+
 async def test_the_page_of_the_api_shows_every_route(store: Store, page: Page) -> None:
     api = new_api(store)
     async with front_of(api, store) as url:

@@ -108,3 +108,35 @@ async def test_what_is_typed_stays_while_the_settings_change(store: Store, page:
             await eventually(is_stored, 30)
             assert await page.run(value, "concurrency") == number
         assert await page.run("return window.form === document.querySelector('.settings')")
+
+
+async def test_what_is_typed_after_it_was_sent_stays(store: Store, page: Page) -> None:
+    record = await queue_job(store)
+    ident, settings = Ident(record.ident), JobSettingsEditor(store)
+    send_and_type = """
+        const [field, box] = document.querySelectorAll("input[name=concurrency], input[name=offsite]")
+        field.value = "7"
+        document.querySelector(".settings button").click()
+        field.value = "8"
+        box.checked = !box.checked
+    """
+    typed = """
+        const [field, box] = document.querySelectorAll("input[name=concurrency], input[name=offsite]")
+        return [field.value, field.defaultValue, box.checked, box.defaultChecked]
+    """
+
+    async with jobs_page(store, page):
+        await page.clicks("#jobs tbody tr")
+        await page.sees("Settings", at="aside")
+        follows = not (await settings.read(ident)).settings.no_offsite_links
+        await page.run(send_and_type)
+
+        async def is_accepted() -> bool:
+            return bool((await page.run(typed))[1] == "7")
+
+        await eventually(is_accepted, 30)
+        await settings.change(ident, SettingsChange(delay_max=1234))
+        shown = "return document.querySelector('input[name=delayMax]').value === '1234'"
+        await eventually(lambda: page.run(shown), 30)
+        assert await page.run(typed) == ["8", "7", not follows, follows]
+        assert (await settings.read(ident)).settings.concurrency == 7

@@ -144,7 +144,7 @@ function Settings({ job, readAgain }) {
       suppressIgnoreReports: !given.get("reports"),
     };
     const form = event.target;
-    if (await deed(() => send("PATCH", `/api/archive/jobs/${job.ident}`, change))) accept(form);
+    if (await deed(() => send("PATCH", `/api/archive/jobs/${job.ident}`, change))) accept(form, given);
   };
   // Only defaults are given, so what another has changed shows, but not in place of what is being typed.
   return html`
@@ -168,13 +168,20 @@ function Settings({ job, readAgain }) {
   `;
 }
 
-/** Has what a form shows count as not typed any more. */
-function accept(form) {
-  for (const each of form.elements) {
-    each.defaultValue = each.value;
-    each.defaultChecked = each.checked;
+/** Has what a form has sent count as not typed any more. What was typed since then stays. */
+function accept(form, sent) {
+  const fields = [...form.querySelectorAll("input")];
+  const shown = fields.map(({ value, checked }) => ({ value, checked }));
+  for (const each of fields) {
+    if (each.type === "checkbox") each.defaultChecked = sent.has(each.name);
+    else each.defaultValue = sent.get(each.name);
   }
   form.reset();
+  fields.forEach((each, index) => {
+    const { value, checked } = shown[index];
+    if (each.value !== value) each.value = value;
+    if (each.checked !== checked) each.checked = checked;
+  });
 }
 
 function Ignores({ job, readAgain }) {

@@ -1,12 +1,11 @@
 // The jobs of the archive: what waits, runs and has ended, and a form to ask for another one.
 
 import { JobDetails } from "/static/job.js";
-import { send } from "/static/live.js";
+import { listen, send } from "/static/live.js";
 import { html, useEffect, useRef, useState } from "/static/page.js";
 import { ago, count, duration, secondsSince, shortId, size } from "/static/words.js";
 
 const ENDED = ["completed", "aborted", "failed"];
-const RETRY_MS = 2_000;
 
 export function Jobs({ me, now, chosen, choose }) {
   const { jobs, pipelines, problem } = useJobs();
@@ -39,34 +38,12 @@ export function Jobs({ me, now, chosen, choose }) {
 function useJobs() {
   const [state, set] = useState({ jobs: null, pipelines: [], problem: "" });
   useEffect(() => {
-    let source;
-    let timer;
-    const connect = () => {
-      source = new EventSource("/api/archive/live");
-      source.addEventListener("jobs", (event) => set({ ...JSON.parse(event.data), problem: "" }));
-      source.addEventListener("problem", (event) =>
-        set((old) => ({ ...old, problem: JSON.parse(event.data).message })),
-      );
-      source.onerror = () => {
-        set((old) => ({ ...old, problem: "The herd cannot be reached." }));
-        // After an HTTP error it does not come back by itself.
-        if (source.readyState === EventSource.CLOSED) timer = setTimeout(connect, RETRY_MS);
-      };
+    const tellProblem = (problem) => set((old) => ({ ...old, problem }));
+    const hear = (kind, value) => {
+      if (kind === "jobs") set({ ...value, problem: "" });
+      if (kind === "problem") tellProblem(value.message);
     };
-    // A page that was left keeps its stream open, and a browser opens only six of them.
-    const rest = () => {
-      clearTimeout(timer);
-      source.close();
-    };
-    const comeBack = (event) => event.persisted && connect();
-    addEventListener("pagehide", rest);
-    addEventListener("pageshow", comeBack);
-    connect();
-    return () => {
-      rest();
-      removeEventListener("pagehide", rest);
-      removeEventListener("pageshow", comeBack);
-    };
+    return listen("/api/archive/live", "jobs", hear, () => tellProblem("The herd cannot be reached."));
   }, []);
   return state;
 }

@@ -8,39 +8,29 @@ const SILENCE_MS = 15_000; // The server beats every 5 s.
 const RETRY_MS = 2_000;
 const UNAUTHORIZED = 401;
 
-/** Calls `tell` with changes to the state of the page, until the returned function is called. */
-export function follow(tell) {
+/** Calls `hear` with the kind and the value of each event of a stream, and `lose` when its connection breaks, until
+ * the returned function is called. `kind` is that of the stream's own events; each also has problems and beats. */
+export function listen(path, kind, hear, lose) {
   let source;
   let timer;
-  let isOver = false;
 
   const retryIn = (delay) => {
     clearTimeout(timer);
     timer = setTimeout(connect, delay);
   };
-  const heard = (change) => {
-    retryIn(SILENCE_MS);
-    tell({ connected: true, ...change });
-  };
 
   function connect() {
-    if (isOver) return;
     source?.close();
-    source = new EventSource("/api/live");
-    source.addEventListener("overview", (event) => {
-      const overview = JSON.parse(event.data);
-      // Ages are counted by the server's clock: this machine's may be wrong.
-      heard({ overview, problem: null, skew: Date.parse(overview.at) - Date.now() });
-    });
-    source.addEventListener("problem", (event) => heard({ problem: JSON.parse(event.data) }));
-    source.addEventListener("beat", () => heard({}));
-    source.onerror = async () => {
+    source = new EventSource(path);
+    for (const each of [kind, "problem", "beat"]) {
+      source.addEventListener(each, (event) => {
+        retryIn(SILENCE_MS);
+        hear(each, JSON.parse(event.data));
+      });
+    }
+    source.onerror = () => {
       retryIn(source.readyState === EventSource.CLOSED ? RETRY_MS : SILENCE_MS);
-      const refusal = await findRefusal();
-      if (isOver) return;
-      if (refusal) stop();
-      // Who may not see the herd any more keeps nothing of it.
-      tell(refusal ? { refusal, overview: null, problem: null } : { connected: false });
+      lose();
     };
     retryIn(SILENCE_MS);
   }
@@ -52,13 +42,6 @@ export function follow(tell) {
     source.close();
   }
 
-  function stop() {
-    isOver = true;
-    rest();
-    removeEventListener("pagehide", rest);
-    removeEventListener("pageshow", comeBack);
-  }
-
   function comeBack(event) {
     if (event.persisted) connect();
   }
@@ -66,6 +49,37 @@ export function follow(tell) {
   addEventListener("pagehide", rest);
   addEventListener("pageshow", comeBack);
   connect();
+  return () => {
+    rest();
+    removeEventListener("pagehide", rest);
+    removeEventListener("pageshow", comeBack);
+  };
+}
+
+/** Calls `tell` with changes to the state of the page, until the returned function is called. */
+function follow(tell) {
+  let isOver = false;
+
+  const hear = (kind, value) => {
+    if (kind === "beat") tell({ connected: true });
+    if (kind === "problem") tell({ connected: true, problem: value });
+    // Ages are counted by the server's clock: this machine's may be wrong.
+    const skew = Date.parse(value.at) - Date.now();
+    if (kind === "overview") tell({ connected: true, overview: value, problem: null, skew });
+  };
+  const lose = async () => {
+    const refusal = await findRefusal();
+    if (isOver) return;
+    if (refusal) stop();
+    // Who may not see the herd any more keeps nothing of it.
+    tell(refusal ? { refusal, overview: null, problem: null } : { connected: false });
+  };
+
+  const stopListening = listen("/api/live", "overview", hear, lose);
+  function stop() {
+    isOver = true;
+    stopListening();
+  }
   return stop;
 }
 
@@ -91,8 +105,19 @@ export function useLive() {
 export function useMe(connected) {
   const [me, setMe] = useState(null);
   useEffect(() => {
-    if (!me && connected !== false) ask("/api/whoami").then(setMe, () => null);
-  }, [connected]);
+    if (me || connected === false) return;
+    let timer;
+    let isOver = false;
+    const read = () => ask("/api/whoami").then(setMe, retry);
+    const retry = ({ status }) => {
+      if (!isOver && status !== UNAUTHORIZED) timer = setTimeout(read, RETRY_MS);
+    };
+    read();
+    return () => {
+      isOver = true;
+      clearTimeout(timer);
+    };
+  }, [connected, me]);
   return me;
 }
 
@@ -109,8 +134,8 @@ export function useNow(skew) {
 /** What the API answers; throws its own words when it refuses. */
 export async function ask(path, options) {
   const response = await fetch(path, options);
+  if (response.ok) return response.json();
   const body = await response.json().catch(() => null);
-  if (response.ok) return body;
   const error = new Error(body?.error?.message ?? `The server answered ${response.status}.`);
   throw Object.assign(error, { status: response.status });
 }
