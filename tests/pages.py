@@ -46,6 +46,10 @@ class Page:
     async def open(self, url: str) -> None:
         await asyncio.to_thread(self._driver.get, url)
 
+    async def goes_back(self) -> None:
+        # Not by a script: a script whose page goes away may be answered with a time-out.
+        await asyncio.to_thread(self._driver.back)
+
     async def run(self, script: str, *args: str) -> Any:
         return await asyncio.to_thread(self._driver.execute_script, script, *args)
 

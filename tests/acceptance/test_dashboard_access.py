@@ -220,7 +220,7 @@ async def test_a_page_that_was_left_keeps_no_connection(herd: Herd, page: Page) 
 
     await page.sees("web-team", at="#accounts")
     await page.open("about:blank")
-    await page.run("history.back()")
+    await page.goes_back()
     await page.sees("live", at=".connection")
 
 
