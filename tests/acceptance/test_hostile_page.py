@@ -109,11 +109,11 @@ def browsers_of(herd: Herd) -> int:
 
 
 async def is_at_rest(herd: Herd) -> bool:
-    """Whether one session runs, those before it have left nothing, and a node is warm for the next."""
+    """Whether one session runs, those before it have left nothing, and one node is warm for the next."""
     async with Store(herd.redis_url) as store:
         (orchestrator,) = await store.smembers(grid.ORCHESTRATORS())
         free = await store.llen(grid.ORCHESTRATOR_SLOTS_AVAILABLE(orchestrator))
-    return free == SLOTS - 1 and len(drivers_of(herd)) >= 2 and browsers_of(herd) == 1
+    return free == SLOTS - 1 and len(drivers_of(herd)) == 2 and browsers_of(herd) == 1
 
 
 async def sessions_of(herd: Herd) -> set[str]:
