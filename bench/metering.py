@@ -2,7 +2,8 @@
 
 A putObject at four levels is twelve writes and more: two counters, an operation, bytes and two states at each
 of buckets, accounts, users and the service. So `redis-benchmark`'s pipelined INCR, divided by twelve, is what
-events a second are measured by, on the same Redis and in the same run.
+events a second are measured by, on the same Redis and in the same run. One caller, who waits for each event,
+has another limit: what `redis-benchmark` reaches with one connection and a script of as many commands.
 """
 
 import argparse
@@ -19,6 +20,7 @@ import uvloop
 
 from bench.report import Samples, Target, report
 from remuda.base import clock
+from remuda.base.ids import new_id
 from remuda.fleet.services import OBJECTS, STORAGE
 from remuda.keyspace.key import Name
 from remuda.keyspace.metering import (
@@ -41,6 +43,8 @@ from remuda.store import Store
 from remuda.store.embedded import embedded_redis
 
 WRITES = 12
+COMMANDS = 42
+"""What Redis does for a putObject at four levels, beside decoding it."""
 CALLERS = 64
 SLOT_MS = 900_000
 SERVICES = Services([S3])
@@ -50,6 +54,7 @@ SLOW_US = 5000
 
 EVENTS = "events/s"
 PIPELINED = "pipelined INCR/s"
+SCRIPTS = "scripts/s, one caller"
 READ = "ms"
 
 
@@ -68,6 +73,11 @@ def main() -> None:
             ours / (theirs / WRITES) for ours, theirs in zip(samples[what][EVENTS], limit, strict=True)
         )
 
+    scripts = samples["redis-benchmark"][SCRIPTS]
+    of_scripts = median(
+        ours / theirs for ours, theirs in zip(samples["one caller"][EVENTS], scripts, strict=True)
+    )
+
     def middle(what: str) -> float:
         return median(samples[what][READ])
 
@@ -75,6 +85,7 @@ def main() -> None:
         Target("64 callers, of the limit", share("64 callers, 1,000 buckets"), 0.25),
         Target("64 callers in one bucket, of the limit", share("64 callers, one bucket"), 0.25),
         Target("one caller", median(samples["one caller"][EVENTS]), 5000, "events/s"),
+        Target("one caller, of such scripts", of_scripts, 0.5),
         Target("30 days", middle("list 30 days"), 5.0, "ms", is_ceiling=True),
         Target("a year", middle("list a year"), 20.0, "ms", is_ceiling=True),
         Target(f"{options.buckets:,} buckets", middle("list a day of all"), 500.0, "ms", is_ceiling=True),
@@ -96,6 +107,7 @@ async def measure(rounds: int, days: int, buckets: int) -> tuple[Samples, float,
             for _ in range(rounds):
                 rate = await asyncio.to_thread(pipelined_incr, url)
                 note("redis-benchmark", PIPELINED, rate)
+                note("redis-benchmark", SCRIPTS, await asyncio.to_thread(scripts_of_one_caller, url))
                 note("64 callers, 1,000 buckets", EVENTS, await push_rate(store, CALLERS, 300, 1000))
                 note("64 callers, one bucket", EVENTS, await push_rate(store, CALLERS, 300, 1))
                 note("one caller", EVENTS, await push_rate(store, 1, 3000, 1000))
@@ -118,17 +130,29 @@ async def measure(rounds: int, days: int, buckets: int) -> tuple[Samples, float,
 
 def pipelined_incr(url: str) -> float:
     """INCRs a second, 64 in a write, from 50 connections."""
+    return redis_benchmark(url, "-t", "incr", "-P", "64", "-n", "400000")
+
+
+def scripts_of_one_caller(url: str) -> float:
+    """Scripts a second that do as much as an event, but nothing with it, one after another."""
+    script = f"for number = 1, {COMMANDS} do redis.call('INCRBY', 'bench:' .. number, '1024') end"
+    return redis_benchmark(url, "-c", "1", "-n", "3000", "EVAL", script, "0")
+
+
+def redis_benchmark(url: str, *options: str) -> float:
+    """Requests a second that redis-benchmark makes with these options."""
     program = shutil.which("redis-benchmark")
     if program is None:
         raise SystemExit("redis-benchmark is missing: apt-get install redis-tools")
-    command = [program, "-s", url.removeprefix("unix://"), "-t", "incr", "-P", "64", "-n", "400000", "--csv"]
+    command = [program, "-s", url.removeprefix("unix://"), "--csv", *options]
     lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
-    return float(lines[-1].split(",")[1].strip('"'))
+    return float(lines[-1].split('","')[1].strip('"'))
 
 
 async def push_rate(store: Store, callers: int, each: int, buckets: int) -> float:
     """Events a second: callers that each wait for one event before they push the next."""
     metering = Metering(store)
+    run = new_id()
 
     async def call(caller: int) -> None:
         for number in range(caller * each, (caller + 1) * each):
@@ -140,7 +164,7 @@ async def push_rate(store: Store, callers: int, each: int, buckets: int) -> floa
                 "newByteLength": 1024,
                 "oldByteLength": None,
             }
-            await metering.push("putObject", params, event_id=f"{id(metering)}-{number}")
+            assert await metering.push("putObject", params, event_id=f"{run}-{number}"), "counted before"
 
     await call(callers)  # Loads the script, and makes the keys of this time slot.
     began = time.perf_counter()
