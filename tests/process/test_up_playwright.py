@@ -124,6 +124,27 @@ async def test_a_browsers_workers_start_when_its_first_client_waits(short_path: 
             assert [key.rpartition(":")[0] for key in keys] == ["worker:chromium"] * 2
 
 
+async def test_one_more_worker_starts_when_clients_wait_and_leaves_when_it_is_idle(
+    short_path: Path,
+) -> None:
+    environ = {"MAX_CONCURRENT_SESSIONS": "1", "REMUDA_PLAYWRIGHT_SPARE_IDLE": "1"}
+    with running_herd(short_path / "data", "--max-workers", "2", environ=environ) as herd:
+        endpoint = herd.url.replace("http", "ws")
+        async with Store(herd.redis_url) as store, async_playwright() as playwright:
+            first = await playwright.chromium.connect(endpoint)
+            (basic,) = await registered(store)
+
+            second = await playwright.chromium.connect(endpoint)
+
+            assert len(await entries(store)) == 2
+            logged = herd.log()
+            await first.close()
+            await second.close()
+            assert await registered(store, 1) == [basic]
+            await eventually(lambda: len(workers_of(herd)) == 1, DEADLINE)
+            assert herd.log() == logged
+
+
 async def test_a_worker_that_is_told_to_leave_is_replaced_without_alarm(
     lasting_herd: Herd, store: Store
 ) -> None:

@@ -28,6 +28,7 @@ from remuda.fleet.room import (
     CheckState,
     Crew,
     Demand,
+    Growth,
     OverviewPart,
     Question,
     RoleKind,
@@ -513,3 +514,55 @@ async def test_what_a_room_needs_on_demand_is_started_when_it_is_wanted(redis_ur
     assert all(child.pid for child in crews.children)
     running.cancel()
     await asyncio.wait([running])
+
+
+async def test_a_crew_grows_one_by_one_while_clients_wait_and_shrinks_when_they_are_gone(
+    redis_url: str,
+) -> None:
+    crowd, idle = asyncio.Semaphore(0), asyncio.Event()
+    dismissed: list[str] = []
+
+    async def until_wanted(_store: Store) -> None:
+        return
+
+    async def until_crowded(_store: Store) -> None:
+        await crowd.acquire()
+
+    async def until_idle(_store: Store, role: str) -> None:
+        await idle.wait()
+        dismissed.append(role)
+
+    async def bury(_store: Store, _role: str) -> None:
+        return
+
+    growth = Growth(most=2, crowded=until_crowded, idle=until_idle)
+    crew = Crew(role="gc", wanted=until_wanted, bury=bury, growth=growth)
+    room = Room(name="toy", demand=lambda _: Demand(crews=[crew]))
+    crews = Crews(make_config(redis=redis_url), [room])
+    ready = asyncio.Event()
+    ready.set()
+    running = asyncio.create_task(crews.keep_running(after=ready))
+    first, *further = crews.children
+
+    await asyncio.wait_for(first.ready.wait(), 30)
+    assert [child.pid for child in further] == [0, 0]
+    crowd.release()
+    await asyncio.wait_for(further[0].ready.wait(), 30)
+    assert further[1].pid == 0
+    crowd.release()
+    await asyncio.wait_for(further[1].ready.wait(), 30)
+
+    roles = sorted(child.role for child in further)
+    idle.set()
+    await eventually(lambda: not any(child.ready.is_set() for child in further), 30)
+    assert sorted(dismissed) == roles
+    assert first.ready.is_set()
+
+    # They come back, if need be.
+    idle.clear()
+    crowd.release()
+    await eventually(lambda: [child.ready.is_set() for child in further].count(True) == 1, 30)
+    running.cancel()
+    await asyncio.wait([running])
+    for child in crews.children:
+        await child.stop(asyncio.Event())

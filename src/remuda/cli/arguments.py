@@ -40,6 +40,10 @@ Workers = Annotated[
     int | None,
     typer.Option("--workers", help="Playwright workers per browser, started on demand (default 1)."),
 ]
+MaxWorkers = Annotated[
+    int | None,
+    typer.Option("--max-workers", help="Playwright workers per browser at most (default one per processor)."),
+]
 Eager = Annotated[
     str | None,
     typer.Option("--eager", help="Browsers whose workers start at once, such as chromium,firefox."),

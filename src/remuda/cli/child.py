@@ -55,12 +55,13 @@ class Child:
         self.on_death = on_death
         """Told the id of the one role of a process that did not leave in good order, when it has ended."""
         self.ready = asyncio.Event()
-        """Set when it got ready for the first time."""
+        """Set when it got ready for the first time since it was wanted."""
         self._is_ready = False
         self._environ = dict(environ)
         self._inherit = list(inherit)
         self._process: subprocess.Popen[bytes] | None = None
-        self._role = RoleId("")
+        self.role = RoleId("")
+        """The id of the one role of the process, if its death is told."""
         self._tether = Tether()
         # Nodes of an earlier life hold on to its tether: letting it go would end their sessions.
         self._old_tethers: list[Tether] = []
@@ -90,6 +91,7 @@ class Child:
             if status == 0 and self._is_ready:  # By itself, at the end of its lifetime.
                 log.info("process left", roles=str(self))
                 if self.rests:
+                    self.ready.clear()
                     return
                 pause = FIRST_PAUSE
                 continue
@@ -115,7 +117,7 @@ class Child:
 
     async def _see_off(self) -> int:
         """The same as `_ended`; what a process that was killed leaves is cleared away."""
-        role = self._role
+        role = self.role
         status = await self._ended()
         if status and self.on_death is not None:
             self.on_death(role)
@@ -138,8 +140,8 @@ class Child:
         if self._process is not None:
             self._keep_tethers()
             self._tether = Tether()
-        self._role = RoleId(new_id())
-        identity = {ROLE_ID: self._role} if self.on_death else {}
+        self.role = RoleId(new_id())
+        identity = {ROLE_ID: self.role} if self.on_death else {}
         self._process = subprocess.Popen(
             [sys.executable, "-m", "remuda.cli.main", "run", *self.roles, *self.args],
             env={**os.environ, **self._environ, **self._tether.environ, **identity},

@@ -9,7 +9,7 @@ from remuda.base.config import Config, HerdConfig
 from remuda.base.errors import StoreUnavailable
 from remuda.base.ids import RoleId
 from remuda.cli.child import Child
-from remuda.fleet.room import Crew, Room
+from remuda.fleet.room import Crew, Growth, Room
 from remuda.fleet.tasks import retry_until_redis_returns
 from remuda.store import Store
 
@@ -24,27 +24,32 @@ class Crews:
         self._demands = [demand for room in rooms if (demand := room.demand(config)).crews]
         self._killed: asyncio.Queue[tuple[Crew, RoleId]] = asyncio.Queue()
         self._children = [
-            (crew, [self._child_of(crew) for _ in range(crew.count)])
+            (crew, [self._child_of(crew) for _ in range(crew.count)], self._further_children_of(crew))
             for demand in self._demands
             for crew in demand.crews
         ]
         self.announced = asyncio.Event()
         """Set when clients can wait for what is started here."""
 
-    def _child_of(self, crew: Crew) -> Child:
+    def _child_of(self, crew: Crew, *, is_further: bool = False) -> Child:
         return Child(
             [crew.role],
             self._config.environ(),
             args=crew.args,
             is_vital=False,
-            hands_over=crew.hands_over,
-            rests=crew.rests,
+            # A further one that leaves is not replaced unless clients wait again.
+            hands_over=crew.hands_over and not is_further,
+            rests=crew.rests or is_further,
             on_death=lambda role: self._killed.put_nowait((crew, role)),
         )
 
+    def _further_children_of(self, crew: Crew) -> list[Child]:
+        most = crew.growth.most if crew.growth else 0
+        return [self._child_of(crew, is_further=True) for _ in range(most)]
+
     @property
     def children(self) -> list[Child]:
-        return [child for _, children in self._children for child in children]
+        return [child for _, first, further in self._children for child in (*first, *further)]
 
     async def keep_running(self, *, after: asyncio.Event) -> None:
         """Starts each crew when it is wanted, and keeps it running from then on."""
@@ -55,8 +60,12 @@ class Crews:
             group.create_task(self._announce(store), name="announce what can be started")
             # They have time: clients that come earlier wait in line, and no other client is slowed down.
             await after.wait()
-            for crew, children in self._children:
-                group.create_task(self._keep(store, crew, children), name=f"keep {crew.role}")
+            for crew, first, further in self._children:
+                group.create_task(self._keep(store, crew, first), name=f"keep {crew.role}")
+                turn = asyncio.Lock()
+                for child in further:
+                    keeping = self._keep_further(store, crew, child, first=first, turn=turn)
+                    group.create_task(keeping, name=f"keep further {crew.role}")
 
     async def _open_store(self, stack: AsyncExitStack) -> Store:
         """Redis, as soon as it answers. Should it never, the herd's other processes say so, and it ends."""
@@ -83,6 +92,33 @@ class Crews:
             async with asyncio.TaskGroup() as group:
                 for child in children:
                     group.create_task(child.keep_running(), name=f"keep {child}")
+
+    async def _keep_further(
+        self, store: Store, crew: Crew, child: Child, *, first: Sequence[Child], turn: asyncio.Lock
+    ) -> None:
+        """Starts one more process whenever those that run are not enough, until it is idle."""
+        assert crew.growth is not None
+        for each in first:
+            await each.ready.wait()
+        while True:
+            async with asyncio.TaskGroup() as group:
+                # One at a time: it may be enough.
+                async with turn:
+                    await crew.growth.crowded(store)
+                    running = group.create_task(child.keep_running(), name=f"keep {child}")
+                    await child.ready.wait()
+                dismissing = self._dismiss_when_idle(store, crew.growth, child)
+                dismissal = group.create_task(dismissing, name=f"dismiss {child}")
+                await running
+                dismissal.cancel()
+
+    async def _dismiss_when_idle(self, store: Store, growth: Growth, child: Child) -> None:
+        while True:
+            role = child.role
+            await growth.idle(store, role)
+            if child.role == role:  # Else it was killed meanwhile, and started again.
+                child.ask_to_leave()
+                return
 
     async def _bury_killed(self, store: Store) -> None:
         """Clears away what killed processes have left in Redis, as soon as it answers. Sweeps would do it

@@ -68,6 +68,18 @@ class RoleKind:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Growth:
+    """Further processes of a crew, each started when those that run are not enough."""
+
+    most: int
+    """How many of them, at most."""
+    crowded: Callable[[Store], Awaitable[None]]
+    """Returns when clients have been waiting for a while although all processes of the crew run."""
+    idle: Callable[[Store, RoleId], Awaitable[None]]
+    """Returns when this one has had no client for a while: then it is asked to leave."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Crew:
     """Processes of one role that `remuda up` starts when they are wanted, and keeps running from then on."""
 
@@ -80,6 +92,7 @@ class Crew:
     """Whether one that leaves in good order is started again only when it is wanted again."""
     wanted: Callable[[Store], Awaitable[None]]
     """Returns as soon as a client waits for what they do."""
+    growth: Growth | None = None
     bury: Callable[[Store, RoleId], Awaitable[None]]
     """Clears away what one of them has left in Redis that was killed."""
 

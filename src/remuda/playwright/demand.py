@@ -1,16 +1,26 @@
-"""Whether a client waits for a browser that has no worker yet: then its workers are started. And whether
-anything would start them: a client of a browser that nothing can start is refused at once."""
+"""Whether a client waits for a browser that has no worker yet: then its workers are started. Whether clients
+wait although there are workers: then another one is. And whether anything would start them: a client of a
+browser that nothing can start is refused at once."""
 
 import asyncio
 from collections.abc import Collection
+from contextlib import suppress
 
+from remuda.base import clock
 from remuda.base.errors import BrowserNotOffered, Unavailable
+from remuda.base.ids import WorkerId
 from remuda.base.log import get_logger
 from remuda.fleet.bell import bell_of, wait_for
 from remuda.fleet.line import new_line_bell
 from remuda.fleet.tasks import repeat
 from remuda.keyspace.fleet import LINES
-from remuda.keyspace.playwright import PLAYWRIGHT_OFFERS, PLAYWRIGHT_STARTERS
+from remuda.keyspace.playwright import (
+    ACTIVE_CONNECTIONS,
+    ANY_VERSION,
+    LIFETIME_CONNECTIONS,
+    PLAYWRIGHT_OFFERS,
+    PLAYWRIGHT_STARTERS,
+)
 from remuda.playwright.model import ServedBrowser
 from remuda.store import Store
 
@@ -18,6 +28,9 @@ log = get_logger(__name__)
 
 # For a ring that got lost. Most herds wait for some browser all their life, so it is not done more often.
 LOOK_EVERY = 5.0
+LOOK_WHILE_WANTED = 0.25
+CROWDED_AFTER = 1.0
+"""Seconds for which clients wait before one more worker is started: most places are free again by then."""
 ANNOUNCE_EVERY = 5.0
 STARTER_TTL = 60
 """Seconds for which a starter counts: as long as a browser may take to start, so a worker says it once."""
@@ -35,6 +48,53 @@ async def until_wanted(store: Store, browser: ServedBrowser, *, look_every: floa
         return any(line.startswith(f"playwright:{browser}:") for line in lines) or None
 
     await wait_for(store, new_line_bell(), is_wanted, timeout=None, look_every=look_every)
+
+
+async def until_crowded(
+    store: Store, browser: ServedBrowser, version: str, *, lasting: float = CROWDED_AFTER
+) -> None:
+    """Returns when clients that a worker of this version would serve have been waiting for a while: one of
+    them, or several in turn."""
+    lines = {f"playwright:{browser}:{each}" for each in (version, ANY_VERSION)}
+
+    async def is_waited_for() -> bool:
+        try:
+            # Not those of a killed gateway, whose leases are over.
+            now_us = await _now(store) * 1_000_000
+            return not lines.isdisjoint(await store.send("ZRANGE", LINES(), now_us, "+inf", "BYSCORE"))
+        except Unavailable:
+            return False
+
+    since: float | None = None
+    while True:
+        if not await is_waited_for():
+            since = None
+            await until_wanted(store, browser)
+        elif since is None:
+            since = clock.monotonic()
+        elif clock.monotonic() - since >= lasting:
+            return
+        await asyncio.sleep(LOOK_WHILE_WANTED)
+
+
+async def until_idle(
+    store: Store,
+    browser: ServedBrowser,
+    worker: WorkerId,
+    *,
+    lasting: float,
+    look_every: float = LOOK_EVERY,
+) -> None:
+    """Returns when this worker has had no connection for so many seconds."""
+    field = f"{browser}:{worker}"
+    served, since = "", clock.monotonic()
+    while clock.monotonic() - since < lasting:
+        await asyncio.sleep(min(look_every, lasting))
+        with suppress(Unavailable):
+            active = await store.hget(ACTIVE_CONNECTIONS(), field)
+            total = await store.hget(LIFETIME_CONNECTIONS(), field) or ""
+            if (active or "0") != "0" or total != served:
+                served, since = total, clock.monotonic()
 
 
 async def announce_starter(store: Store, starter: str, browsers: Collection[ServedBrowser]) -> None:

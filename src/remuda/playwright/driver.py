@@ -30,6 +30,11 @@ def playwright_version() -> str:
     return version("playwright")
 
 
+def served_version() -> str:
+    """The version of clients that a worker here serves."""
+    return ".".join(playwright_version().split(".")[:2])
+
+
 Reach = Callable[[Path], Path]
 """Where the driver's user finds a program or a directory of programs."""
 

@@ -48,6 +48,14 @@ class PlaywrightConfig:
     playwright_workers: Count = option(
         1, "Workers that `remuda up` starts for each browser, once a client waits for it; 0 means none."
     )
+    playwright_max_workers: Count = option(
+        0,
+        "Workers of each browser at most: `remuda up` starts one more when clients wait although all have "
+        "started; 0 means one for each processor.",
+    )
+    playwright_spare_idle: Interval = option(
+        300, "Seconds without a connection after which a worker beyond playwright_workers leaves."
+    )
     playwright_eager: str = option(
         "", "Browsers, separated by commas, whose workers `remuda up` starts at once."
     )

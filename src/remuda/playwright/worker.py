@@ -27,7 +27,7 @@ from remuda.fleet.secret import HerdSecret
 from remuda.playwright import model
 from remuda.playwright.browsers import find_launch
 from remuda.playwright.demand import announce_starter
-from remuda.playwright.driver import playwright_version
+from remuda.playwright.driver import served_version
 from remuda.playwright.guarded import GuardedServer
 from remuda.playwright.model import START_TIMEOUT
 from remuda.playwright.own import OwnBrowsers
@@ -115,8 +115,7 @@ class WorkerRole(Role):
         endpoint = with_host(server.endpoint, self._hosts.advertise)
         parts = urlsplit(endpoint)
         self.address = host_port(parts.hostname or LOOPBACK, parts.port or 0)
-        version = ".".join(playwright_version().split(".")[:2])
-        entry = model.Worker(self._browser, WorkerId(self.id), endpoint, version)
+        entry = model.Worker(self._browser, WorkerId(self.id), endpoint, served_version())
         return Registry(
             self._store, entry, key_ttl=options.playwright_key_ttl, lease=options.playwright_lease
         )
