@@ -8,6 +8,7 @@ import typer
 
 from remuda import __version__
 from remuda.base.errors import Lost, RemudaError
+from remuda.base.interpreter import leave, without_collector
 from remuda.cli.archiving import archive, jobs_app
 from remuda.cli.arguments import (
     Advertise,
@@ -101,9 +102,12 @@ def up(
     verbose: Verbose = 0,
 ) -> None:
     """Run the whole herd on this machine."""
-    from remuda.cli.up import run_herd
+    with without_collector():
+        from remuda.cli.up import run_herd
 
-    run_herd(load(ctx))
+        herd = load(ctx)
+    run_herd(herd)
+    leave()
 
 
 @app.command()
@@ -138,9 +142,12 @@ def run(
     verbose: Verbose = 0,
 ) -> None:
     """Run one role, or several in one process."""
-    from remuda.cli.run import run_roles
+    with without_collector():
+        from remuda.cli.run import run_roles
 
-    run_roles(roles, load(ctx))
+        loaded = load(ctx)
+    run_roles(roles, loaded)
+    leave()
 
 
 @app.command()

@@ -10,6 +10,7 @@ import uvloop
 from remuda.base.config import Config, HerdConfig
 from remuda.base.descriptors import raise_limit
 from remuda.base.errors import Misconfigured, reason_of
+from remuda.base.interpreter import without_collector
 from remuda.base.log import configure_logs
 from remuda.base.systemd import keep_watchdog, notify
 from remuda.cli.rooms import ROOMS
@@ -50,7 +51,8 @@ async def _live(kinds: Sequence[RoleKind], config: Config, rooms: Sequence[Room]
         drains = [(is_alone and kind.drain_alone) or kind.drain for kind in kinds]
         drain = max(seconds(config) for seconds in drains)
         try:
-            roles = [kind.make(surroundings) for kind in kinds]
+            with without_collector():  # Each imports its room.
+                roles = [kind.make(surroundings) for kind in kinds]
         except OSError as error:  # Of the data directory, for instance.
             named = f"{error.filename}: " if error.filename else ""
             raise Misconfigured(f"{title} cannot start: {named}{reason_of(error)}") from error

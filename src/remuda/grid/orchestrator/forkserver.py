@@ -30,6 +30,7 @@ from remuda.base.certificate import Certificate
 from remuda.base.config import Config, HerdConfig, inherit_config
 from remuda.base.confinement import OPENERS, Confinement, Protection, ProtectionConfig, protection_of
 from remuda.base.filters import help_filter
+from remuda.base.interpreter import leave
 from remuda.base.reach import (
     hold_directory,
     hold_modules,
@@ -196,3 +197,4 @@ def _reap(_signum: int, _frame: object) -> None:
 
 if __name__ == "__main__":
     main()
+    leave()
