@@ -19,6 +19,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+import hiredis
 import psutil
 import pytest
 
@@ -278,10 +279,15 @@ class SpreadHerd:
     def run_manager(self) -> Process:
         return self.run(self.front, "manager", "api", "gc")
 
-    def ask_sentinel(self, *words: str) -> list[str]:
-        """The lines of a Sentinel's answer."""
-        command = ["redis-cli", "-h", self.front.address, "-p", "26379", "sentinel", *words]
-        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+    def ask_sentinel(self, *words: str) -> Any:
+        """A Sentinel's answer."""
+        # Not by redis-cli: tests ask again and again, and each would be a process.
+        reader = hiredis.Reader(encoding="utf-8", replyError=AssertionError)
+        with socket.create_connection((self.front.address, 26379), DEADLINE) as connection:
+            connection.sendall(" ".join(("sentinel", *words, "\r\n")).encode())
+            while (answer := reader.gets()) is False:
+                reader.feed(connection.recv(1 << 16))
+        return answer
 
     def master_port(self) -> int:
         """The port of the Redis that Sentinel calls the master."""
@@ -289,7 +295,9 @@ class SpreadHerd:
 
     def has_replicas(self) -> bool:
         """Whether both other servers follow the master."""
-        return " ".join(self.ask_sentinel("replicas", "main")).count("master-link-status ok") == 2
+        replicas = self.ask_sentinel("replicas", "main")
+        status = [dict(zip(each[::2], each[1::2], strict=True))["master-link-status"] for each in replicas]
+        return status == ["ok", "ok"]
 
     def request(self, method: str, path: str, body: Any = None, *, timeout: float = DEADLINE) -> Any:
         """Status and JSON of the front door's answer, over a connection of its own."""
