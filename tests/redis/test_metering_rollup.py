@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import defaultdict
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 import servers
 from golden_usage import GOLDEN, STORY, load_keyspace, plain, read_keyspace
 from remuda.base import clock
+from remuda.base.errors import Unavailable
 from remuda.fleet.services import OBJECTS, STORAGE
 from remuda.keyspace.metering import (
     ADOPTED,
@@ -176,6 +178,56 @@ async def test_what_only_utapi_writes_is_read_also_after_its_keys_were_looked_fo
     await load_keyspace(store, STORY["keyspace"])
 
     await check_golden_listings(store)
+
+
+async def test_many_unknown_resources_are_read_once_it_is_known_what_utapi_counted(store: Store) -> None:
+    reader, names = UsageReader(store, S3, precision=15), [f"made-up-{number}" for number in range(30)]
+    now = clock.now_ms()
+    asked = TimeRange(slot_of(now, 15) - 100 * DAY_MS, now)
+
+    with pytest.raises(Unavailable, match="many unknown buckets"):
+        await reader.read(Level.BUCKETS, names, asked)
+    assert len(await reader.read(Level.BUCKETS, names[:1], asked)) == 1
+    await Rollup(store, SERVICES).run_once()
+    assert len(await reader.read(Level.BUCKETS, names, asked)) == 30
+
+
+async def test_a_long_list_is_read_by_and_by_and_each_name_of_it_once(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await Rollup(store, SERVICES).run_once()
+    reader, names = UsageReader(store, S3, precision=15), [f"bucket-{number}" for number in range(60)]
+    now = clock.now_ms()
+    asked = TimeRange(slot_of(now, 15), now)
+    read, asked_for, at_a_time = reader._read, 0, [0]
+
+    async def watched(level: Level, resources: Sequence[str], asked: TimeRange) -> list[Usage]:
+        nonlocal asked_for
+        asked_for += len(resources)
+        at_a_time.append(at_a_time[-1] + 1)
+        try:
+            return await read(level, resources, asked)
+        finally:
+            at_a_time.append(at_a_time[-1] - 1)
+
+    monkeypatch.setattr(reader, "_read", watched)
+    lists = await asyncio.gather(*(reader.read(Level.BUCKETS, names * 2, asked) for _ in range(5)))
+
+    assert all([usage.resource for usage in usages] == names * 2 for usages in lists)
+    assert asked_for == 5 * len(names)
+    assert max(at_a_time) == 2
+
+
+async def test_of_years_only_what_was_used_is_read(store: Store) -> None:
+    metering, plain, reader = Metering(store), PlainUsage(), UsageReader(store, S3, precision=15)
+    for place in (0, 97, 96 * 5):
+        plain.add(*put(place + 1), FIRST + place * SLOT_MS)
+        await metering.push(*put(place + 1), timestamp=FIRST + place * SLOT_MS)
+    await Rollup(store, SERVICES).run_once()
+
+    for years in (1, 3, 30):
+        asked = TimeRange(FIRST - years * 365 * DAY_MS, FIRST + 4 * DAY_MS - 1)
+        assert await reader.read(Level.BUCKETS, ["b"], asked) == [plain.read(asked)]
 
 
 async def check_golden_listings(store: Store) -> None:

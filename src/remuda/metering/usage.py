@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from remuda.base import clock
+from remuda.base.errors import Unavailable
 from remuda.fleet.services import Service
 from remuda.keyspace.key import Name, ZSetName
 from remuda.keyspace.metering import (
@@ -33,8 +34,14 @@ MGET_BATCH = 1000
 """Keys of one command: it takes Redis well under a millisecond."""
 TOGETHER = 10
 """Resources of one transaction."""
+AT_A_TIME = 2
+"""Transactions under way, of all who ask: a long list must not keep the process and Redis from all others."""
+MOST_NAMED_DAYS = 366
+"""Of a longer range, all rolled-up days of a resource are read: naming each day would cost more."""
 UNADOPTED_DAYS = 100
 """How far back the single keys of another writer are read, as long as nothing has rolled them up."""
+MOST_UNKNOWN = 3
+"""Unknown resources for which these keys are read at a time: half a million keys each."""
 
 Points = Sequence[tuple[str, float]]
 
@@ -65,14 +72,21 @@ class UsageReader:
         self._store = store
         self._service = service
         self._precision = precision
+        self._gate = asyncio.Semaphore(AT_A_TIME)
 
     async def read(self, level: Level, resources: Sequence[str], asked: TimeRange) -> list[Usage]:
-        """The usage of each resource, in their order."""
+        """The usage of each resource, in their order. Unavailable if too many of them are unknown before what
+        Utapi has counted was looked for."""
         # Nothing is counted later than this, so nothing is looked for there.
         asked = TimeRange(asked.start, min(asked.end, clock.now_ms() + FUTURE_MS))
-        chunks = [resources[start : start + TOGETHER] for start in range(0, len(resources), TOGETHER)]
-        found = await asyncio.gather(*(self._read(level, chunk, asked) for chunk in chunks))
-        return [usage for usages in found for usage in usages]
+        names = list(dict.fromkeys(resources))
+        found: dict[str, Usage] = {}
+        # One after the other, so that other requests get their turn in between.
+        for start in range(0, len(names), TOGETHER):
+            async with self._gate:
+                for usage in await self._read(level, names[start : start + TOGETHER], asked):
+                    found[usage.resource] = usage
+        return [found[resource] for resource in resources]
 
     async def _read(self, level: Level, resources: Sequence[str], asked: TimeRange) -> list[Usage]:
         name, states = self._service.name, self._service.states
@@ -89,13 +103,20 @@ class UsageReader:
             }
             rolled_until = int(await closed or 0)
             is_adopted = bool(await adopted)
-            readings = []
+            readings, unknown = [], 0
             async with self._store.transaction() as commands:
                 for resource, score in zip(resources, await scores, strict=True):
                     firsts = {state: await oldest[resource, state] for state in states}
                     # What is unknown here was written by Utapi. Once its keys were looked for, a state must
                     # tell of it: of a name that was made up, a hundred days of single keys are not read.
-                    is_rolled = score is not None or (is_adopted and not any(firsts.values()))
+                    is_unknown = score is None and not any(firsts.values())
+                    unknown += is_unknown and not is_adopted
+                    if unknown > MOST_UNKNOWN:
+                        raise Unavailable(
+                            f"Usage of many unknown {level} can be read when the role `metering` has looked "
+                            "for what Utapi has counted, which it does at its start"
+                        )
+                    is_rolled = score is not None or (is_adopted and is_unknown)
                     reading = _Reading(self._service, level, resource, asked, firsts)
                     reading.send(
                         commands, closed=rolled_until if is_rolled else 0, step=self._precision * MINUTE_MS
@@ -122,7 +143,8 @@ class _Reading:
         self._closed = 0
         self._singles: list[Awaitable[list[str | None]]] = []
         self._points: dict[str, list[Awaitable[Any]]] = {}
-        self._days: list[int] = []
+        self._days = range(0)
+        self._names_days = True
         self._split: list[int] = []
         self._rolled: tuple[Awaitable[Any], ...] = ()
 
@@ -150,7 +172,7 @@ class _Reading:
                 commands.send("ZRANGE", key, 0, 0, "WITHSCORES"),
             ]
         if asked.start < closed:
-            self._days = list(range(asked.start // DAY_MS, (closed - 1) // DAY_MS + 1))
+            self._days = range(asked.start // DAY_MS, (closed - 1) // DAY_MS + 1)
             # Of these days only a part may count: the ends of the range, those of the oldest points, and the
             # day of which some time slots are rolled up already and still read from their single keys.
             moments = [
@@ -159,9 +181,13 @@ class _Reading:
                 closed - 1,
                 *(int(points[0][1]) for points in self._oldest.values() if points),
             ]
-            self._split = sorted({moment // DAY_MS for moment in moments} & set(self._days))
+            self._split = sorted({day for moment in moments if (day := moment // DAY_MS) in self._days})
+            rolled = ROLLED_DAYS(*metered)
+            self._names_days = len(self._days) <= MOST_NAMED_DAYS
             self._rolled = (
-                commands.hmget(ROLLED_DAYS(*metered), *map(str, self._days)),
+                commands.hmget(rolled, *map(str, self._days))
+                if self._names_days
+                else commands.hgetall(rolled),
                 commands.send("HMGET", ROLLED_SLOTS(*metered), *(map(str, self._split or [0]))),
                 commands.hgetall(LATE(*metered)),
             )
@@ -207,7 +233,8 @@ class _Reading:
         if not rolled:
             return
         totals, split, late = rolled
-        for day, blob in zip(self._days, totals, strict=True):
+        named = zip(self._days, totals, strict=True) if self._names_days else totals.items()
+        for day, blob in ((int(day), blob) for day, blob in named if int(day) in self._days):
             if blob is not None and day not in self._split:
                 sums = pack.decode_totals(as_bytes(blob))
                 yield day * DAY_MS, {name: [total] for name, total in sums.items()}
