@@ -18,7 +18,7 @@ import servers
 from grids import codes_of
 from herds import REMUDA
 from installed import LIGHTEST
-from processes import are_gone, find_processes, kill, listeners_of
+from processes import are_gone, command_of, find_processes, kill, listeners_of
 from remuda.base.ids import SessionId
 from remuda.base.processes import die_with_parent
 from remuda.fleet.role import running_roles
@@ -122,7 +122,7 @@ def working_deployment(
             deployment.run(*roles, options=options, environ=environ)
         yield deployment
         deployment.stop()
-        assert deployment.processes() == [], "something outlives the roles"
+        assert [command_of(each) for each in deployment.processes()] == [], "something outlives the roles"
         assert list(deployment.temporary.iterdir()) == []
 
 

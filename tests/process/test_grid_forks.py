@@ -12,7 +12,7 @@ import pytest
 
 from configs import make_config
 from installed import BROWSERS, needs_browser
-from remuda.base.errors import Overloaded
+from remuda.base.errors import DriverUnavailable, Overloaded
 from remuda.base.ids import SessionId
 from remuda.grid.browsers import Browser
 from remuda.grid.orchestrator.local import LocalProvisioner
@@ -52,6 +52,32 @@ async def test_a_node_that_is_forked_while_its_orchestrator_leaves_is_taken_alon
         has_ended = process.poll() is not None
         process.kill()
     assert has_ended
+
+
+async def test_no_node_is_forked_any_more_when_the_orchestrator_leaves_while_a_browser_starts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    forked = []
+
+    async def fork(self: ForkServer, browsers: Sequence[Browser], *, with_browser: bool) -> OwnNode:
+        forked.append(browsers)
+        raise DriverUnavailable("None is wanted")
+
+    monkeypatch.setattr(ForkServer, "_ask", fork)
+    provisioner = LocalProvisioner(make_config(), redis_url="unix:///nowhere")
+    provisioner._browsers = list(BROWSERS.values())
+    control, _theirs = socket.socketpair()
+    with subprocess.Popen(["sleep", "600"]) as process:
+        pidfd = os.pidfd_open(process.pid)
+        node = OwnNode(provisioner._browsers, process.pid, pidfd, control, with_browser=False)
+        node.session = SessionId("s")
+        provisioner._look_after(node)
+        provisioner._refill()
+        await asyncio.sleep(0)  # The next warm node waits until this one has its browser.
+
+        await provisioner.stop()
+
+    assert forked == []
 
 
 async def test_a_fork_server_is_not_replaced_for_our_own_lack_of_descriptors(

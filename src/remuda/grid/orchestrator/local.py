@@ -189,10 +189,11 @@ class LocalProvisioner:
     async def _warm_nodes(self) -> None:
         # One at a time: each that starts takes a core, and sessions have the first call on those.
         try:
-            while not self._is_stopping:
+            while True:
                 await self._await_calm()
                 with_browser = next_to_warm(self._warm, browsers=self._config[GridConfig].warm)
-                if with_browser is None:
+                # It is calm, too, when the nodes that start a browser are ended because we leave.
+                if with_browser is None or self._is_stopping:
                     return
                 node = await self._fork_node(self._browsers[0], with_browser=with_browser)
                 self._warm.append(node)
