@@ -212,6 +212,22 @@ def test_no_browser_writes_to_its_home(herd: Herd, session: Session) -> None:
     assert not [home for home, uid in homes.items() if can_write(Path(home), uid=uid)]
 
 
+@pytest.mark.skipif("firefox" not in NAMES, reason="needs Firefox")
+def test_no_client_brings_what_add_ons_of_a_firefox_load(herd: Herd) -> None:
+    session = Session(herd, "firefox")
+    try:
+        directory = Path(session.capabilities["moz:profile"]).parent
+        uid = directory.stat().st_uid
+
+        # In directories of these Firefox looks for programs that add-ons start, and for libraries that they
+        # have it load (`pkcs11-modules`). WebDriver BiDi makes any directory to save a file in.
+        places = [directory / HOME / name for name in (".mozilla", ".config/mozilla")]
+        assert all(place.is_dir() for place in places)
+        assert not [place for place in places if can_write(place, uid=uid)]
+    finally:
+        session.close()
+
+
 async def test_no_browser_is_without_its_own_sandbox(herd: Herd, session: Session) -> None:
     def are_pages_confined() -> bool:
         pages = pages_of(herd)
@@ -346,9 +362,8 @@ async def test_no_add_on_of_a_firefox_starts_a_program(powerful_firefoxes: Lende
     # The program gets the manifest as its argument, and a shell takes the words of that for commands.
     program = {"path": "/bin/sh", "description": f"$(echo > {home}/started)", "type": "stdio"}
     hosts = home / HOME / ".mozilla/native-messaging-hosts"
-    for place in (hosts, home / HOME / ".config/mozilla/native-messaging-hosts"):
-        assert not can_write(place, uid=home.stat().st_uid)
     # As if one could be saved there all the same.
+    hosts.mkdir()
     (hosts / "evil.json").write_text(json.dumps({**program, "name": "evil", "allowed_extensions": ["e@e.e"]}))
     for path in (hosts, hosts / "evil.json"):
         path.chmod(0o755)

@@ -71,17 +71,18 @@ a Chromium is started."""
 HOME = "home"
 """The home of a browser, in its directory."""
 # What is in there, with its rights: where browsers save files unasked, and what Firefox does not start
-# without. In the latter a Firefox looks for the programs that add-ons may start.
+# without. Beside that, a Firefox looks for the programs that add-ons may start, and for libraries that they
+# may have it load.
 _HOME = {
     HOME: 0o500,
     f"{HOME}/Downloads": 0o700,
     f"{HOME}/.cache": 0o500,
     f"{HOME}/.cache/mozilla": 0o700,
-    f"{HOME}/.mozilla": 0o700,
-    f"{HOME}/.mozilla/native-messaging-hosts": 0o500,
+    f"{HOME}/.mozilla": 0o500,
+    f"{HOME}/.mozilla/firefox": 0o700,
     f"{HOME}/.config": 0o500,
-    f"{HOME}/.config/mozilla": 0o700,
-    f"{HOME}/.config/mozilla/native-messaging-hosts": 0o500,
+    f"{HOME}/.config/mozilla": 0o500,
+    f"{HOME}/.config/mozilla/firefox": 0o700,
 }
 
 # The marks by which a herd finds what it has started. All else that is called so is a herd's own business.
