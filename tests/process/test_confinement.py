@@ -23,6 +23,7 @@ from remuda.base.confinement import (
     ProtectionConfig,
     browser_environ,
     protection_of,
+    read_log,
     remove_directory,
     unconfined,
 )
@@ -320,6 +321,17 @@ def test_the_home_of_a_browser_cannot_be_written_to_but_removed(tmp_path: Path) 
     )
     remove_directory(directory)
     assert not directory.exists()
+
+
+def test_nothing_but_a_log_is_read_as_one(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("secret")
+    (tmp_path / "log").write_text("x" * (2 << 20) + "the end")
+    (tmp_path / "link").symlink_to(tmp_path / "secret")
+    os.mkfifo(tmp_path / "pipe")
+
+    assert read_log(tmp_path / "log").endswith("xthe end")
+    assert len(read_log(tmp_path / "log")) == 1 << 20
+    assert [read_log(tmp_path / name) for name in ("link", "pipe", "missing")] == ["", "", ""]
 
 
 # Users

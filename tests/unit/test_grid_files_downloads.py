@@ -6,6 +6,7 @@ import os
 import zipfile
 from collections.abc import AsyncIterator, Awaitable, Mapping
 from email.utils import parsedate_to_datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -124,6 +125,20 @@ def test_deleting_leaves_what_is_still_coming(downloads: Downloads) -> None:
 
     assert names(downloads) == []
     assert (downloads.directory / "coming.crdownload").exists()
+
+
+def test_a_link_in_place_of_the_directory_leads_nowhere(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "secret").write_text("secret")
+    downloads = Downloads(tmp_path / "downloads")
+    # The browser can do so, and its node has other rights.
+    downloads.directory.symlink_to(tmp_path / "elsewhere")
+
+    for step in (downloads.listing, downloads.delete, partial(downloads.open, "secret")):
+        with pytest.raises(NotADirectoryError):
+            step()
+
+    assert (tmp_path / "elsewhere" / "secret").exists()
 
 
 # Raw files

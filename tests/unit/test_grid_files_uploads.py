@@ -169,3 +169,17 @@ def test_a_small_archive_cannot_fill_the_memory(tmp_path: Path, compression: int
     with pytest.raises(InvalidArgument, match="'zeros' is not compressed by deflate"):
         Uploads(tmp_path).take(request_with(packed.getvalue()))
     assert files_below(tmp_path) == []
+
+
+@pytest.mark.parametrize("replaced", ["uploads", "uploads/1"])
+def test_a_link_in_place_of_a_directory_leads_nowhere(tmp_path: Path, replaced: str) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    # The browser can do so, and its node has other rights.
+    link = tmp_path / replaced
+    link.parent.mkdir(exist_ok=True)
+    link.symlink_to(tmp_path / "elsewhere")
+
+    with pytest.raises(OSError, match=r"uploads|'1'"):
+        Uploads(tmp_path / "uploads").take(request_with(zip_of(("a", b"1"))))
+
+    assert list((tmp_path / "elsewhere").iterdir()) == []

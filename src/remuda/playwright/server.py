@@ -17,7 +17,7 @@ from urllib.parse import urlencode, urlsplit
 import msgspec
 import psutil
 
-from remuda.base.confinement import Confinement, Protection, remove_directory
+from remuda.base.confinement import Confinement, Protection, read_log, remove_directory
 from remuda.base.errors import DriverTimeout, DriverUnavailable
 from remuda.base.filters import admit_only
 from remuda.base.hosts import host_port
@@ -189,10 +189,7 @@ class BrowserServer:
 
     def tail(self) -> str:
         """What it complained about last: the driver's own words, less its stack and its box of stars."""
-        try:
-            text = self._log.read_text(errors="replace")
-        except OSError:
-            return ""
+        text = read_log(self._log)
         # Nor its URL: that is a secret.
         noise = ("at ", "ws://", "Listening on ws://")
         lines = [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith(noise)]

@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from remuda.base.confinement import entered
 from remuda.base.errors import InvalidArgument, Lost, Refused
 from remuda.grid.wire import read_json
 
@@ -44,7 +45,8 @@ class Downloads:
 
     def listing(self) -> dict[str, Any]:
         """All files that are complete, the newest first."""
-        files = [_describe(name, found) for name, found in self._found().items()]
+        with entered(self.directory) as directory:
+            files = [_describe(name, found) for name, found in _find(directory).items()]
         files.sort(key=lambda file: (-file["lastModifiedTime"], file["name"]))
         return {"names": [file["name"] for file in files], "files": files}
 
@@ -73,37 +75,46 @@ class Downloads:
 
     def open(self, name: str) -> tuple[BinaryIO, int]:
         """The file and its size; FileMissing when there is none of this name."""
-        if name not in self._found():
-            raise FileMissing(f"There is no downloaded file {name[:255]!r}")
-        try:
-            # Between the look and the opening it may have become a link.
-            file = os.open(self.directory / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-        except OSError as error:
-            raise FileMissing(f"{name!r} cannot be read: {error.strerror}") from error
-        return os.fdopen(file, "rb"), os.fstat(file).st_size
+        with entered(self.directory) as directory:
+            if name not in _find(directory):
+                raise FileMissing(f"There is no downloaded file {name[:255]!r}")
+            try:
+                # Between the look and the opening it may have become a link.
+                file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=directory)
+            except OSError as error:
+                raise FileMissing(f"{name!r} cannot be read: {error.strerror}") from error
+            return os.fdopen(file, "rb"), os.fstat(file).st_size
 
     def delete(self) -> None:
         """Removes what is complete; what still comes in is not disturbed."""
-        for name in self._found():
-            (self.directory / name).unlink(missing_ok=True)
+        with entered(self.directory) as directory:
+            for name in _find(directory):
+                _remove(name, directory)
 
     def delete_one(self, name: str) -> None:
         """Removes a file; FileMissing when there is none of this name."""
-        if name not in self._found():
-            raise FileMissing(f"There is no downloaded file {name[:255]!r}")
-        (self.directory / name).unlink(missing_ok=True)
+        with entered(self.directory) as directory:
+            if name not in _find(directory):
+                raise FileMissing(f"There is no downloaded file {name[:255]!r}")
+            _remove(name, directory)
 
-    def _found(self) -> dict[str, os.stat_result]:
-        found = {}
-        with os.scandir(self.directory) as entries:
-            for entry in entries:
-                with suppress(FileNotFoundError):  # A partial download is renamed when it is complete.
-                    found[entry.name] = entry.stat(follow_symlinks=False)
-        return {
-            name: status
-            for name, status in found.items()
-            if stat.S_ISREG(status.st_mode) and _is_complete(name, found)
-        }
+
+def _find(directory: int) -> dict[str, os.stat_result]:
+    found = {}
+    with os.scandir(directory) as entries:
+        for entry in entries:
+            with suppress(FileNotFoundError):  # A partial download is renamed when it is complete.
+                found[entry.name] = entry.stat(follow_symlinks=False)
+    return {
+        name: status
+        for name, status in found.items()
+        if stat.S_ISREG(status.st_mode) and _is_complete(name, found)
+    }
+
+
+def _remove(name: str, directory: int) -> None:
+    with suppress(FileNotFoundError):
+        os.unlink(name, dir_fd=directory)
 
 
 def _is_complete(name: str, others: dict[str, os.stat_result]) -> bool:

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 import msgspec
 import psutil
 
-from remuda.base.confinement import Confinement, browser_environ, remove_directory
+from remuda.base.confinement import Confinement, browser_environ, read_log, remove_directory
 from remuda.base.errors import DriverTimeout, DriverUnavailable, InvalidArgument, UpstreamUnavailable
 from remuda.base.filters import admit_only
 from remuda.base.hosts import hidden_loopback
@@ -317,10 +317,7 @@ class Driver:
 
     def tail(self) -> str:
         """The last line that the driver wrote."""
-        try:
-            lines = self._log.read_text(errors="replace").strip().splitlines()
-        except OSError:
-            return ""
+        lines = read_log(self._log).strip().splitlines()
         return lines[-1] if lines else ""
 
     def _last_words(self) -> str:

@@ -4,14 +4,18 @@ Nothing in the archive is believed: not its names, not its sizes. All of this bl
 """
 
 import base64
+import os
 import re
 import stat
 import unicodedata
 import zipfile
 import zlib
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import IO, BinaryIO
 
+from remuda.base.confinement import entered
 from remuda.base.errors import InvalidArgument
 from remuda.grid.node.archives import BROKEN_ARCHIVE, open_archive
 from remuda.grid.wire import read_json
@@ -39,19 +43,26 @@ class Uploads:
             entry = _only_entry(archive)
             name = safe_name(entry.filename)
             self._count += 1
-            place = self._directory / str(self._count)
-            place.mkdir(parents=True)
-            path = place / name
-            try:
-                with archive.open(entry) as source, path.open("xb") as target:
-                    self._room -= _copy(source, target, room=self._room)
-            except (zipfile.BadZipFile, zlib.error, NotImplementedError, EOFError) as error:
-                path.unlink(missing_ok=True)
-                raise InvalidArgument(f"{name!r} cannot be unpacked: {error}") from error
-            except InvalidArgument:
-                path.unlink()
-                raise
-        return path
+            own = str(self._count)
+            self._directory.mkdir(exist_ok=True)
+            with entered(self._directory) as above:
+                os.mkdir(own, dir_fd=above)
+                with entered(own, within=above) as place:
+                    self._unpack(archive, entry, name, place)
+        return self._directory / own / name
+
+    def _unpack(self, archive: zipfile.ZipFile, entry: zipfile.ZipInfo, name: str, place: int) -> None:
+        opener = partial(os.open, mode=0o666, dir_fd=place)
+        try:
+            with archive.open(entry) as source, open(name, "xb", opener=opener) as target:
+                self._room -= _copy(source, target, room=self._room)
+        except (zipfile.BadZipFile, zlib.error, NotImplementedError, EOFError) as error:
+            with suppress(FileNotFoundError):
+                os.unlink(name, dir_fd=place)
+            raise InvalidArgument(f"{name!r} cannot be unpacked: {error}") from error
+        except InvalidArgument:
+            os.unlink(name, dir_fd=place)
+            raise
 
 
 def _archive(body: bytes) -> zipfile.ZipFile:

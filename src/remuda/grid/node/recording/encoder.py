@@ -14,7 +14,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from remuda.base.confinement import Confinement, browser_environ
+from remuda.base.confinement import Confinement, browser_environ, read_log
 from remuda.base.errors import Unavailable
 from remuda.base.processes import terminate_after_us, until_exit
 from remuda.grid.node.recording.hls import MAX_BITRATE, SEGMENT, STREAM, level_of
@@ -149,8 +149,5 @@ class Encoder:
             await self.ended()
 
     def log(self) -> str:
-        """All that it has written about its work."""
-        try:
-            return self._log.read_text(errors="replace")
-        except OSError:
-            return ""
+        """What it has written about its work."""
+        return read_log(self._log)
