@@ -3,6 +3,7 @@
 import asyncio
 import json
 import signal
+import socket
 import ssl
 import subprocess
 from collections.abc import Iterator
@@ -46,6 +47,24 @@ def running_role(*roles: str, data: Path, redis: str) -> Iterator[subprocess.Pop
 
 def test_the_version_is_told() -> None:
     assert remuda_process("--version").stdout == f"remuda {__version__}\n"
+
+
+async def test_no_password_is_seen_among_the_processes_of_the_machine(tmp_path: Path) -> None:
+    # It listens, but says nothing: the role waits.
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        process = subprocess.Popen(
+            [*REMUDA, "run", "gc", "--redis", f"redis://:s3cret@{address}", "--data", str(tmp_path)],
+            stderr=subprocess.DEVNULL,
+        )
+        try:
+            shown = Path(f"/proc/{process.pid}/cmdline")
+            # Firefox shows it to its clients.
+            await eventually(lambda: f"redis://***@{address}".encode() in shown.read_bytes())
+            assert b"s3cret" not in shown.read_bytes()
+        finally:
+            process.kill()
+            process.wait()
 
 
 def test_a_mistyped_variable_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from remuda import __version__
+from remuda.base.command_line import hide_secrets
 from remuda.base.errors import Lost, RemudaError
 from remuda.base.interpreter import leave, without_collector
 from remuda.cli.archiving import archive, jobs_app
@@ -481,6 +482,7 @@ def keys(
 
 def main() -> None:
     """The entry point: an expected error is one line on standard error and status 1."""
+    hide_secrets()
     try:
         app()
     except RemudaError as error:
