@@ -17,6 +17,7 @@ import psutil
 from playwright._impl._driver import compute_driver_executable
 from playwright.async_api import Browser, Page, async_playwright
 
+from browser_directories import directories_in
 from herds import DEADLINE, REMUDA
 from processes import command_of, find_processes, is_alive, parent_of
 from remuda.base.processes import die_with_parent
@@ -167,8 +168,13 @@ class RunningWorker:
     @property
     def directory(self) -> Path:
         """Where its browser's files are."""
-        (found,) = Path(tempfile.gettempdir()).glob(f"remuda-{self.process.pid}-*")
+        (found,) = self.directories
         return found
+
+    @property
+    def directories(self) -> list[Path]:
+        """Where the files of its browsers are."""
+        return directories_in(Path(tempfile.gettempdir()), self.process.pid)
 
     async def ends(self) -> int:
         """Its exit status."""

@@ -26,7 +26,7 @@ from hostile_wishes import CHROMIUM
 from installed import BROWSERS, LIGHTEST
 from lending import Lender
 from processes import listeners_of
-from remuda.base.confinement import HOME, OPENERS, ProtectionConfig
+from remuda.base.confinement import OPENERS, ProtectionConfig, home_of
 from remuda.base.landlock import landlock_version
 from remuda.base.reach import hold_directory
 from remuda.base.users import read_uids, take_identity
@@ -221,7 +221,7 @@ def test_no_client_brings_what_add_ons_of_a_firefox_load(herd: Herd) -> None:
 
         # In directories of these Firefox looks for programs that add-ons start, and for libraries that they
         # have it load (`pkcs11-modules`). WebDriver BiDi makes any directory to save a file in.
-        places = [directory / HOME / name for name in (".mozilla", ".config/mozilla")]
+        places = [home_of(directory) / name for name in (".mozilla", ".config/mozilla")]
         assert all(place.is_dir() for place in places)
         assert not [place for place in places if can_write(place, uid=uid)]
     finally:
@@ -361,7 +361,7 @@ async def test_no_add_on_of_a_firefox_starts_a_program(powerful_firefoxes: Lende
     home = Path(session.capabilities["moz:profile"]).parent
     # The program gets the manifest as its argument, and a shell takes the words of that for commands.
     program = {"path": "/bin/sh", "description": f"$(echo > {home}/started)", "type": "stdio"}
-    hosts = home / HOME / ".mozilla/native-messaging-hosts"
+    hosts = home_of(home) / ".mozilla/native-messaging-hosts"
     # As if one could be saved there all the same.
     hosts.mkdir()
     (hosts / "evil.json").write_text(json.dumps({**program, "name": "evil", "allowed_extensions": ["e@e.e"]}))

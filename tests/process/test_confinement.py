@@ -112,6 +112,24 @@ def test_a_browser_writes_to_its_own_directory_and_nowhere_else(
 
 
 @needs_landlock
+def test_a_browser_cannot_put_another_home_in_place_of_its_own(confinement: Confinement) -> None:
+    # Where browsers have theirs: what lies above is open to all.
+    directory = Path(tempfile.mkdtemp(dir="/tmp"))
+    confinement.own(directory)
+    confinement.make_home(directory)
+    home = Path(browser_environ(directory)["HOME"])
+
+    # A page can rename directories, too.
+    steps = f"mv {home} {directory}/old; mkdir -p {home}/.pki; echo > {home}/Downloads/file"
+    run_inside(confinement, directory, steps)
+
+    assert sorted(path.name for path in home.iterdir()) == [".cache", ".config", ".mozilla", "Downloads"]
+    assert (home / "Downloads" / "file").exists()
+    remove_directory(directory)
+    assert not home.exists()
+
+
+@needs_landlock
 def test_a_browser_does_not_wait_for_the_disk(confinement: Confinement, place: Path) -> None:
     # Nothing can be written to the disk from there: the kernel refuses whoever asks for it.
     script = "sync /dev/null && sync --data /dev/null && echo done"

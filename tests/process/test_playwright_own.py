@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from functools import partial
@@ -27,7 +26,7 @@ from remuda.keyspace.playwright import ACTIVE_CONNECTIONS
 from remuda.store import Store
 from remuda.store.census import take_census
 from waiting import eventually
-from workers import RunningWorker, entries, only_entry, processes_of, running_worker
+from workers import entries, only_entry, processes_of, running_worker
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -39,11 +38,6 @@ OWN = ("--isolation", "own")
 async def store(redis_url: str) -> AsyncIterator[Store]:
     async with Store(redis_url) as store:
         yield store
-
-
-def directories_of(worker: RunningWorker) -> list[Path]:
-    """Where the files of its browsers are."""
-    return list(Path(tempfile.gettempdir()).glob(f"remuda-{worker.process.pid}-*"))
 
 
 async def credentials(store: Store) -> dict[str, str]:
@@ -75,14 +69,14 @@ async def test_clients_of_a_worker_are_out_of_each_others_reach(
         targets = (await spy.send("Target.getTargets"))["targetInfos"]
 
         assert "secret" not in [target["title"] for target in targets]
-        assert len(directories_of(worker)) == 2
+        assert len(worker.directories) == 2
 
         await end_browser(bob)
-        await eventually(lambda: len(directories_of(worker)) == 1)
+        await eventually(lambda: len(worker.directories) == 1)
         assert not bob.is_connected()
         assert await page.title() == "secret"
         await alice.close()
-        await eventually(lambda: directories_of(worker) == [])
+        await eventually(lambda: worker.directories == [])
 
 
 async def test_the_browser_of_one_client_is_out_of_reach_for_all_others(
@@ -154,14 +148,14 @@ async def client_process(store: Store) -> AsyncIterator[subprocess.Popen[bytes]]
 async def test_a_browser_is_gone_when_its_client_was_killed(store: Store, tmp_path: Path) -> None:
     async with running_worker(store, tmp_path, *OWN) as worker:
         async with client_process(store) as client:
-            (directory,) = directories_of(worker)
+            (directory,) = worker.directories
             started = processes_of(directory)
             assert len(started) > 1
 
             os.killpg(client.pid, signal.SIGKILL)
 
             await eventually(lambda: are_gone(started))
-            await eventually(lambda: directories_of(worker) == [])
+            await eventually(lambda: worker.directories == [])
         assert psutil.Process(worker.process.pid).children() == []
         worker.process.terminate()
         assert await worker.ends() == 0
@@ -172,7 +166,7 @@ async def test_a_killed_worker_takes_its_browsers_along(store: Store, tmp_path: 
         running_worker(store, tmp_path, *OWN) as worker,
         client_process(store),
     ):
-        (directory,) = directories_of(worker)
+        (directory,) = worker.directories
         started = processes_of(directory)
 
         worker.process.kill()
@@ -199,7 +193,7 @@ async def test_a_worker_that_is_to_leave_waits_for_its_clients(
         assert await page.title() == "secret"
         await browser.close()
         assert await worker.ends() == 0
-        assert directories_of(worker) == []
+        assert worker.directories == []
         assert await store.hgetall(ACTIVE_CONNECTIONS()) == {}
 
 
@@ -213,20 +207,20 @@ async def test_warm_browsers_are_replaced_and_wait_for_clients_without_wishes(
     async with running_worker(store, tmp_path, *OWN, REMUDA_PLAYWRIGHT_WARM="1") as worker:
         endpoint = (await only_entry(store))["wsEndpoint"]
         connect = partial(playwright.chromium.connect, headers=await credentials(store))
-        (warm,) = directories_of(worker)
+        (warm,) = worker.directories
 
         tailored = await connect(with_wishes(endpoint, args=["--user-agent=Mule"]))
 
         page = await tailored.new_page()
         assert await page.evaluate("navigator.userAgent") == "Mule"
-        assert len(directories_of(worker)) == 2
+        assert len(worker.directories) == 2
         await tailored.close()
-        await eventually(lambda: directories_of(worker) == [warm])
+        await eventually(lambda: worker.directories == [warm])
 
         plain = await connect(endpoint)
-        await eventually(lambda: len(directories_of(worker)) == 2)
+        await eventually(lambda: len(worker.directories) == 2)
         await plain.close()
-        await eventually(lambda: len(directories_of(worker)) == 1 and not warm.exists())
+        await eventually(lambda: len(worker.directories) == 1 and not warm.exists())
 
 
 async def test_a_launch_that_fails_is_told_to_the_client(
@@ -246,4 +240,4 @@ async def test_a_launch_that_fails_is_told_to_the_client(
             await connect(endpoint + "x")
         with pytest.raises(Error, match="403 Forbidden"):
             await playwright.chromium.connect(endpoint)
-        await eventually(lambda: directories_of(worker) == [])
+        await eventually(lambda: worker.directories == [])

@@ -10,6 +10,7 @@ import psutil
 import pytest
 from playwright.async_api import Browser, Playwright, async_playwright
 
+from browser_directories import directories_in
 from herds import DEADLINE, Herd, new_herd, running_herd
 from lending import Lender
 from processes import command_of
@@ -18,7 +19,14 @@ from remuda.base.ids import new_id
 from remuda.fleet.line import Lines
 from remuda.store import Store
 from waiting import eventually
-from workers import browser_process, driver_process, entries, is_forgotten, only_entry, processes_of
+from workers import (
+    browser_process,
+    driver_process,
+    entries,
+    is_forgotten,
+    only_entry,
+    processes_of,
+)
 
 # In one process, so that several tests can use the same herd.
 pytestmark = pytest.mark.xdist_group("up playwright")
@@ -98,7 +106,7 @@ def workers_of(herd: Herd) -> list[psutil.Process]:
 def directories_of(herd: Herd) -> list[Path]:
     """Where the files of its workers' browsers are."""
     here = Path(tempfile.gettempdir())
-    return [directory for worker in workers_of(herd) for directory in here.glob(f"remuda-{worker.pid}-*")]
+    return [directory for worker in workers_of(herd) for directory in directories_in(here, worker.pid)]
 
 
 def directory_of(herd: Herd) -> Path:

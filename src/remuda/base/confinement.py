@@ -21,6 +21,7 @@ import os
 import shutil
 import signal
 import socket
+import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -68,21 +69,19 @@ OPENERS = Path(__file__).with_name("openers")
 """The programs that browsers find instead of those that open URLs and files with others, and the one by which
 a Chromium is started."""
 
-HOME = "home"
-"""The home of a browser, in its directory."""
-# What is in there, with its rights: where browsers save files unasked, and what Firefox does not start
-# without. Beside that, a Firefox looks for the programs that add-ons may start, and for libraries that they
-# may have it load.
+# What is in the home of a browser, with its rights: where browsers save files unasked, and what Firefox does
+# not start without. Beside that, a Firefox looks for the programs that add-ons may start, and for libraries
+# that they may have it load.
 _HOME = {
-    HOME: 0o500,
-    f"{HOME}/Downloads": 0o700,
-    f"{HOME}/.cache": 0o500,
-    f"{HOME}/.cache/mozilla": 0o700,
-    f"{HOME}/.mozilla": 0o500,
-    f"{HOME}/.mozilla/firefox": 0o700,
-    f"{HOME}/.config": 0o500,
-    f"{HOME}/.config/mozilla": 0o500,
-    f"{HOME}/.config/mozilla/firefox": 0o700,
+    "": 0o500,
+    "Downloads": 0o700,
+    ".cache": 0o500,
+    ".cache/mozilla": 0o700,
+    ".mozilla": 0o500,
+    ".mozilla/firefox": 0o700,
+    ".config": 0o500,
+    ".config/mozilla": 0o500,
+    ".config/mozilla/firefox": 0o700,
 }
 
 _MOST_OF_LOG = 1 << 20
@@ -227,11 +226,12 @@ class Confinement:
 
     def make_home(self, directory: Path) -> None:
         """Makes the home of a browser with this directory."""
+        home = home_of(directory)
         for name in _HOME:
-            (directory / name).mkdir(mode=0o700)
-            self.own(directory / name)
+            (home / name).mkdir(mode=0o700)
+            self.own(home / name)
         for name, mode in _HOME.items():
-            (directory / name).chmod(mode)
+            (home / name).chmod(mode)
 
     @property
     def inherited(self) -> Sequence[int]:
@@ -274,7 +274,10 @@ class Confinement:
         running.append(self.openers)
         if authority := os.environ.get("XAUTHORITY"):
             reading.append(Path(authority))
-        return Fence(reading=reading, running=running, writing=[directory, *map(Path, _SYSTEM_WRITABLE)])
+        home = home_of(directory)
+        reading.append(home)
+        writing = [directory, *(home / name for name, mode in _HOME.items() if mode & stat.S_IWUSR)]
+        return Fence(reading=reading, running=running, writing=[*writing, *map(Path, _SYSTEM_WRITABLE)])
 
     def beside(self, *, dies_with_us: bool = True) -> Callable[[], None]:
         """A `preexec_fn` for what a browser needs and no client commands, such as its screen: it has the
@@ -322,12 +325,21 @@ def read_log(path: Path) -> str:
         return ""
 
 
+def home_of(directory: Path) -> Path:
+    """The home of the browser with this directory. It is not in there: the browser could rename it, and make
+    another one in its place."""
+    return directory.with_name(f"{directory.name}-home")
+
+
 def remove_directory(directory: Path) -> None:
     """Removes the directory of a browser, as far as that is possible."""
+    home = home_of(directory)
     # Root needs no right for that, and must not change the rights of what a browser put in their place.
     for name in _HOME if os.geteuid() != 0 else ():
         with suppress(OSError):
-            (directory / name).chmod(0o700)
+            (home / name).chmod(0o700)
+    # That one last: by its name the rest is found again.
+    shutil.rmtree(home, ignore_errors=True)
     shutil.rmtree(directory, ignore_errors=True)
 
 
@@ -342,7 +354,7 @@ def browser_environ(directory: Path, openers: Path = OPENERS) -> dict[str, str]:
     kept["PATH"] = f"{openers}{os.pathsep}{kept.get('PATH', os.defpath)}"
     # Without an address they would start a bus of their own, which starts what files in HOME name.
     kept["DBUS_SESSION_BUS_ADDRESS"] = "disabled:"
-    kept["HOME"] = str(directory / HOME)
+    kept["HOME"] = str(home_of(directory))
     return {**kept, **dict.fromkeys(("TMPDIR", "XDG_RUNTIME_DIR"), str(directory))}
 
 

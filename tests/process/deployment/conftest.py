@@ -8,6 +8,7 @@ from contextlib import suppress
 
 import pytest
 
+from browser_directories import directories_in
 from deployments import DEADLINE, SLOTS, Client, Deployment, is_open, open_client, working_deployment
 from grids import check_counters, check_slots
 from processes import name_of
@@ -72,7 +73,7 @@ async def _is_calm(store: Store, deployment: Deployment) -> bool:
 def _count_directories(deployment: Deployment) -> int:
     """How many nodes have files. What is open to all are copies of drivers in a closed installation."""
     modes = []
-    for each in deployment.temporary.iterdir():
+    for each in directories_in(deployment.temporary):
         with suppress(FileNotFoundError):
             modes.append(each.stat().st_mode)
     return sum(not mode & 0o077 for mode in modes)
