@@ -23,6 +23,7 @@ from remuda.base import clock
 from remuda.base.ids import SessionId, new_id
 from remuda.fleet.origin import Origin, Scope
 from remuda.fleet.relay import Address
+from remuda.fleet.relay.farewell import going_away
 from remuda.fleet.secret import HerdSecret
 from remuda.gateway.lookup import RedisDirectory
 from remuda.grid.model import State
@@ -31,6 +32,7 @@ from remuda.grid.sessions import Sessions
 from remuda.keyspace import fleet, grid
 from remuda.keyspace.accounts import LOGIN, METRICS_ACCESS
 from remuda.playwright.model import ServedBrowser
+from remuda.playwright.revoked import end_connections
 from remuda.store import Store
 from remuda.store.commands import stream_entries
 from scripted_workers import DEADLINE, UPGRADE, Door, ScriptedWorker, front_door, workers
@@ -80,14 +82,24 @@ class Herd:
 
     async def upgrade(self, path: str, token: str = "", **headers: str) -> int:
         """The status of the answer to a WebSocket."""
+        async with self.websocket(path, token, **headers) as (status, _):
+            return status
+
+    @asynccontextmanager
+    async def websocket(
+        self, path: str, token: str = "", **headers: str
+    ) -> AsyncIterator[tuple[int, asyncio.StreamReader]]:
+        """The status of the answer to a WebSocket, and what comes after its head."""
         given = UPGRADE | headers | ({"Authorization": f"Bearer {token}"} if token else {})
         lines = "".join(f"{name}: {value}\r\n" for name, value in given.items())
         reader, writer = await asyncio.open_connection("127.0.0.1", self.door.port)
         writer.write(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n{lines}\r\n".encode())
         async with asyncio.timeout(DEADLINE):
-            head = await reader.readuntil(b"\r\n")
-        writer.close()
-        return int(head.split()[1])
+            head = await reader.readuntil(b"\r\n\r\n")
+        try:
+            yield int(head.split()[1]), reader
+        finally:
+            writer.close()
 
     async def refusals(self, reason: str) -> int:
         return int(await self.store.hget(METRICS_ACCESS(), reason) or 0)
@@ -630,6 +642,32 @@ async def test_a_new_token_of_the_same_name_opens_nothing_to_old_tickets(herd: H
     await give_token(herd.store, "ranch")
 
     assert await herd.upgrade(f"/session/{session}{query}") == 401
+
+
+@pytest.mark.parametrize("way", ["/session/{}", "/session/{}/se/cdp", "/cdp/{}", "/devtools/{}/page/A"])
+async def test_websockets_to_a_session_end_with_the_token_that_opened_them(herd: Herd, way: str) -> None:
+    session = await herd.session("ranch")
+    path = way.format(session)
+    token, admin = await give_token(herd.store, "ranch"), await give_token(herd.store, "ops", "admin")
+    await give_token(herd.store, "ranch", name="owner")
+    ticket = await ticket_for(herd, session, "ranch")
+    kept = await ticket_for(herd, session, "ranch", "owner")
+    async with (
+        herd.websocket(path, token) as (_, own),
+        herd.websocket(f"{path}?ticket={ticket}") as (_, ticketed),
+        herd.websocket(path, admin) as (_, operators),
+        herd.websocket(f"{path}?ticket={kept}") as (status, others),
+    ):
+        await end_connections(herd.store, "ranch", "ci")
+        await end_connections(herd.store, "ops", None)
+
+        async with asyncio.timeout(DEADLINE):
+            ends = await asyncio.gather(own.read(), ticketed.read(), operators.read())
+        assert ends[0] == ends[1] == going_away("The token ci was revoked")
+        assert ends[2] == going_away("The account ops was deleted")
+        assert status == 101
+        assert len(herd.door.gateway._door.relay.tunnels) == 1
+        assert not others.at_eof()
 
 
 async def test_a_url_that_is_asked_for_with_a_ticket_expires_with_it(herd: Herd) -> None:

@@ -50,12 +50,13 @@ from remuda.base.log import get_logger
 from remuda.fleet.http_client import ask
 from remuda.fleet.internal import NO_TLS, InternalTls
 from remuda.fleet.origin import Origin
-from remuda.fleet.relay import Address, Answer, Dial, Forward, Plan, Request
+from remuda.fleet.relay import Address, Answer, Dial, Forward, Plan, Request, TunnelLimits
 from remuda.fleet.secret import HerdSecret
 from remuda.fleet.tasks import Tasks
 from remuda.gateway.directory import BrowserDirectory, Viewer
 from remuda.gateway.faces import MANAGER_LOST
 from remuda.grid.options import read_keep
+from remuda.playwright.revoked import Revoked
 
 log = get_logger(__name__)
 
@@ -83,6 +84,7 @@ class Cdp:
         directory: BrowserDirectory,
         secret: HerdSecret,
         tickets: Tickets,
+        revoked: Revoked,
         *,
         tls: InternalTls = NO_TLS,
         keep: float = 0.0,
@@ -90,6 +92,7 @@ class Cdp:
         self.directory = directory
         self._secret = secret
         self._tickets = tickets
+        self._revoked = revoked
         self._tls = tls
         self._keep = keep
         self._deletions = Tasks()
@@ -142,7 +145,8 @@ class Cdp:
         if rest == f"/devtools/page/{_target_of(named or session)}":
             rest = "/devtools/page"
         path = f"/session/{session}/se/cdp{rest}"
-        forward = Forward(address, path, host=str(address), credential=self._secret.line)
+        limits = TunnelLimits(cause=self._revoked.cause_for(origin))
+        forward = Forward(address, path, host=str(address), credential=self._secret.line, limits=limits)
         call = _Call(self, session, is_new=is_new, is_named=bool(named))
         return Dial(forward, call, HANDSHAKE_TIMEOUT)
 

@@ -10,7 +10,7 @@ import msgspec
 from remuda.accounts.model import EVERYTHING, Grant
 from remuda.base.errors import RemudaError, Unauthorized
 from remuda.fleet.origin import Origin
-from remuda.fleet.relay import Address, Forward, Limits, Plan, Relay, Request, TlsFor
+from remuda.fleet.relay import Address, Forward, Limits, Plan, Relay, Request, TlsFor, TunnelLimits
 from remuda.gateway.counters import TALLY, Counters
 from remuda.gateway.destinations import (
     Backend,
@@ -29,6 +29,7 @@ from remuda.gateway.journal import Journal
 from remuda.gateway.meter import Meter
 from remuda.gateway.pages import PageRule, check_content_type
 from remuda.gateway.proxies import TrustedProxies
+from remuda.playwright.revoked import Revoked
 
 # Who opens a WebSocket here has a browser to himself.
 _BROWSERS = frozenset((Backend.PLAYWRIGHT, Backend.CDP, Backend.BIDI))
@@ -81,6 +82,7 @@ class Door:
         limits: Limits | None = None,
         secret: Credential | None = None,
         keeper: Doorkeeper | None = None,
+        revoked: Revoked | None = None,
         proxies: TrustedProxies | None = None,
         scheme: str = "http",
         handover: Handover | None = None,
@@ -99,6 +101,7 @@ class Door:
         self._origins = origins or PageRule()
         self._keeper = keeper
         self._access = keeper.access if keeper is not None else _Open()
+        self._revoked = revoked
         self._proxies = proxies or None
         self._scheme = scheme
         self._vet = None if handover is None else partial(handover.check, pool=self.relay.pool)
@@ -120,7 +123,7 @@ class Door:
         if known is None or known.epoch is not self._access.epoch:
             return self._admit(request)
         destination = known.destination
-        if destination.session is not None and not destination.hands_out_urls:
+        if destination.session is not None and not destination.hands_out_urls and not request.head.is_upgrade:
             found = self._directory.find_node(destination.session, known.grant)
             if isinstance(found, Address):
                 # A driver has no use for who asked, and a head that goes on nearly as it came costs little.
@@ -228,7 +231,13 @@ class Door:
             # A signature says nothing of the secret; a token ends here, as ever.
             headers = (*headers, ("X-Remuda-Authorization", given if given.startswith("AWS4") else ""))
         vet = self._vet if destination.backend is Backend.MANAGER else None
-        return Forward(address, destination.target, headers, credential=self._secret.line, vet=vet)
+        limits = TunnelLimits()
+        if request.is_upgrade and self._revoked is not None:
+            # A session may be another token's, and then goes on when this client's is revoked.
+            limits = TunnelLimits(cause=self._revoked.cause_for(grant))
+        return Forward(
+            address, destination.target, headers, credential=self._secret.line, vet=vet, limits=limits
+        )
 
     def origin_of(self, request: Request, grant: Grant = EVERYTHING) -> Origin:
         """Where a request at the front door comes from."""

@@ -77,8 +77,9 @@ class Gateway(Role):
         tickets = Tickets(self._secret, config[AccountsConfig].ticket_lifetime)
         self._access = Access(store, is_on=is_auth_on(config))
         self._keeper = Doorkeeper(store, self._access, tickets) if is_auth_on(config) else None
-        self._cdp = Cdp(self._directory, self._secret, tickets, tls=tls, keep=options.cdp_reconnect)
         self._playwright = Proxy(store, config, self._secret)
+        revoked = self._playwright.revoked
+        self._cdp = Cdp(self._directory, self._secret, tickets, revoked, tls=tls, keep=options.cdp_reconnect)
         self.bidi = Bidi(self._directory, self._secret, tls)
         self._probes = Probes(
             Surroundings(store, config, rooms),
@@ -98,6 +99,7 @@ class Gateway(Role):
             origins=rule,
             secret=self._secret,
             keeper=self._keeper,
+            revoked=revoked,
             proxies=TrustedProxies(options.trusted_proxy),
             scheme=scheme,
             handover=Handover(self._directory),

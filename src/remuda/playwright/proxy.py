@@ -7,7 +7,6 @@ a `Call` hands it back when its worker refuses or when the relay says that it is
 import asyncio
 from collections.abc import Awaitable
 from dataclasses import replace
-from functools import partial
 from urllib.parse import urlsplit
 
 from remuda.base import clock
@@ -47,7 +46,7 @@ class Proxy:
         self._dial_timeout = float(options.playwright_dial)
         self._limits = TunnelLimits(float(options.playwright_timeout), float(options.playwright_idle))
         self._connections = Connections(store, WorkerLimits.of(options))
-        self._revoked = Revoked(store)
+        self.revoked = Revoked(store)
         self._uses = Uses(store, services=(PLAYWRIGHT.name,))
         self._room = WaitingRoom(
             store,
@@ -66,7 +65,7 @@ class Proxy:
         wish = replace(wish, origin=origin)
         if wish.dropped:
             log.info("launch arguments dropped", browser=wish.browser, arguments=list(wish.dropped))
-        limits = self._limits._replace(cause=partial(self._revoked.cause, origin, clock.now()))
+        limits = self._limits._replace(cause=self.revoked.cause_for(origin))
         call = Call(self._room, self._connections, self._uses, wish, self._dial_timeout, limits, self._secret)
         return call.begin()
 
@@ -75,7 +74,7 @@ class Proxy:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._connections.run(), name="keep connections counted")
             group.create_task(self._room.run(), name="keep places in line")
-            group.create_task(self._revoked.run(), name="look for revoked tokens")
+            group.create_task(self.revoked.run(), name="look for revoked tokens")
             group.create_task(self._uses.run(), name="keep uses of accounts")
 
     def close(self) -> None:
@@ -133,13 +132,14 @@ class Call:
             # Only those are processes of the herd: behind other workers listens Playwright's driver itself.
             is_guarded = self._wish.browser.is_own or GUARDED in place.endpoint
             credential = self._secret.line if is_guarded else b""
-            forward = way_to(place.endpoint, query=self._wish.query, credential=credential)
+            forward = way_to(
+                place.endpoint, query=self._wish.query, credential=credential, limits=self._limits
+            )
             if forward is not None:
                 return Dial(
                     forward,
                     self,
                     self._dial_timeout,
-                    limits=self._limits,
                     quoted=VERSION_MISMATCH,
                     on_quote=self._note_mismatch,
                 )
@@ -199,7 +199,7 @@ class Call:
         self._uses.give_back_soon(self._wish.origin.account, self._use)
 
 
-def way_to(endpoint: str, *, query: str = "", credential: bytes = b"") -> Forward | None:
+def way_to(endpoint: str, *, query: str, credential: bytes, limits: TunnelLimits) -> Forward | None:
     """The way to a worker's browser; None if its endpoint is not an address.
 
     The query of the client stays here: the worker's path, and this, is all that it must know.
@@ -215,4 +215,4 @@ def way_to(endpoint: str, *, query: str = "", credential: bytes = b"") -> Forwar
     target = parts.path + (f"?{queries}" if queries else "")
     netloc = parts.netloc.rpartition("@")[2]
     address = Address(host, port, parts.scheme == "wss")
-    return Forward(address, target or "/", host=netloc, credential=credential)
+    return Forward(address, target or "/", host=netloc, credential=credential, limits=limits)

@@ -1,11 +1,16 @@
-"""The end of the connections of a token that was revoked, or of an account that was deleted.
+"""The end of the connections of a token that was revoked, or of an account that was deleted: those to
+Playwright's browsers, and WebSockets to sessions, which another token may have started.
 
 Connections are held by gateways, so what is to end is written to Redis and a bell is rung; each gateway then
 closes its own. It looks by itself too, since a ring can be lost.
 """
 
+from collections.abc import Callable
+from functools import partial
+
 import msgspec
 
+from remuda.accounts.model import Grant
 from remuda.base import clock
 from remuda.base.log import get_logger
 from remuda.fleet.bell import bell_of
@@ -53,10 +58,14 @@ class Revoked:
     async def _look(self) -> None:
         self._before = await self._store.hgetall(PLAYWRIGHT_REVOKED())
 
-    def cause(self, origin: Origin, since: float) -> str:
+    def cause(self, client: Origin | Grant, since: float) -> str:
         """Why a connection ends that was asked for at this Unix time; empty if it does not."""
-        if since < float(self._before.get(f"{origin.account}/", 0)):
-            return f"The account {origin.account} was deleted"
-        if since < float(self._before.get(f"{origin.account}/{origin.token}", 0)):
-            return f"The token {origin.token} was revoked"
+        if since < float(self._before.get(f"{client.account}/", 0)):
+            return f"The account {client.account} was deleted"
+        if since < float(self._before.get(f"{client.account}/{client.token}", 0)):
+            return f"The token {client.token} was revoked"
         return ""
+
+    def cause_for(self, client: Origin | Grant) -> Callable[[], str]:
+        """The same, again and again, for a connection that is asked for now."""
+        return partial(self.cause, client, clock.now())

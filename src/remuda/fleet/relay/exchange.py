@@ -103,7 +103,7 @@ class Exchange(Answering):
             self._forward(plan)
             return
         if isinstance(plan, Dial):
-            self._caller, self._limits = plan.caller, plan.limits
+            self._caller, self._limits = plan.caller, plan.forward.limits
             self._spawn(self._dial(plan))
             return
         self._plan = plan
@@ -229,6 +229,7 @@ class Exchange(Answering):
         return True
 
     async def _connect(self, plan: Forward) -> None:
+        self._limits = plan.limits
         try:
             upstream = await self._relay.pool.connect(plan.address)
         except UpstreamUntrusted:

@@ -21,6 +21,20 @@ TlsFor = Callable[[Address], ssl.SSLContext | None]
 """How to connect to an address: with TLS, or without if None. UpstreamUnavailable if that is not allowed."""
 
 
+def no_cause() -> str:
+    """For WebSockets that only their own sides end."""
+    return ""
+
+
+class TunnelLimits(NamedTuple):
+    """How long a WebSocket may last, and for how long its client may be silent: seconds, 0 for ever. It also
+    ends as soon as there is a `cause`, in ASCII, which is asked for about once a second."""
+
+    lifetime: float = 0.0
+    idle: float = 0.0
+    cause: Callable[[], str] = no_cause
+
+
 class Forward(Struct, frozen=True):
     """Relay the request to `address`.
 
@@ -32,6 +46,7 @@ class Forward(Struct, frozen=True):
     says 100 itself. It needs a `target`.
     `credential` is the header line that a guarded relay asks for; it is for processes of the herd only.
     `vet` is given the body of a 200 before the client is; what it raises is the answer instead.
+    A WebSocket that is over its `limits` is ended with 1001 and the reason.
     """
 
     address: Address
@@ -41,6 +56,7 @@ class Forward(Struct, frozen=True):
     unchunk: int | None = None
     credential: bytes = b""
     vet: "Vet | None" = None
+    limits: TunnelLimits = TunnelLimits()
 
 
 class Stream(Struct, frozen=True):
@@ -92,31 +108,15 @@ class Caller(Protocol):
         """It is over: the client left, was answered, or its tunnel has closed. Told exactly once."""
 
 
-def no_cause() -> str:
-    """For WebSockets that only their own sides end."""
-    return ""
-
-
-class TunnelLimits(NamedTuple):
-    """How long a WebSocket may last, and for how long its client may be silent: seconds, 0 for ever. It also
-    ends as soon as there is a `cause`, in ASCII, which is asked for about once a second."""
-
-    lifetime: float = 0.0
-    idle: float = 0.0
-    cause: Callable[[], str] = no_cause
-
-
 class Dial(Struct, frozen=True):
     """Open a WebSocket as `forward` says. Who has not answered after `timeout` seconds has refused.
 
-    The client hears nothing of a refusal: `caller` is asked what to do instead. One that is over its
-    `limits` is ended with 1001 and the reason.
+    The client hears nothing of a refusal: `caller` is asked what to do instead.
     """
 
     forward: Forward
     caller: Caller
     timeout: float
-    limits: TunnelLimits = TunnelLimits()
     quoted: int = 0
     """A status whose refusal is told word by word, if no upstream takes the WebSocket."""
     on_quote: Callable[[Answer], None] | None = None
