@@ -76,6 +76,14 @@ def test_parameters_of_path_and_query_are_described_with_their_limits() -> None:
     assert parameters[2]["schema"] == {"type": "integer", "minimum": 1, "maximum": 1000, "default": 1000}
 
 
+def test_a_query_says_what_it_must_have() -> None:
+    of_graphql = operations()["GET", "/graphql"]["parameters"]
+    of_resources = operations()["GET", "/api/usage/resources"]["parameters"]
+
+    assert [each["name"] for each in of_graphql if each["required"]] == ["query"]
+    assert [each["name"] for each in of_resources if each["required"]] == ["service"]
+
+
 @pytest.mark.parametrize(
     ("path", "schema"),
     [

@@ -66,9 +66,10 @@ def _operation(route: Route) -> Schema:
     ]
     if route.query is not None:
         _, components = msgspec.json.schema_components([route.query])
+        query = components[route.query.__name__]
         parameters += [
-            {"name": name, "in": "query", "required": False, "schema": schema}
-            for name, schema in components[route.query.__name__]["properties"].items()
+            {"name": name, "in": "query", "required": name in query["required"], "schema": schema}
+            for name, schema in query["properties"].items()
         ]
     return {
         "summary": route.summary,
