@@ -202,6 +202,33 @@ async def test_too_many_viewers_are_turned_away(store: Store, monkeypatch: pytes
             streams.watch("another")
 
 
+async def test_viewers_of_one_account_do_not_keep_others_out(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live_module, "MAX_OF_ACCOUNT", 1)
+    session = await SessionWriter(store, "one").queue()
+    log = f"/api/sessions/{session}/log/live"
+    api = new_api(store)
+    async with (
+        serving(api) as url,
+        account_client(store, url, "one") as one,
+        account_client(store, url, "two") as two,
+        account_client(store, url, "ops", Scope.ADMIN) as operator,
+        one.get("/api/live") as first,
+        one.get(log) as first_log,
+    ):
+        await next_event(events(first), "overview")
+        await next_event(events(first_log), "entry")
+        clients = (one, two, operator)
+        statuses = []
+        for client, path in [(each, path) for path in ("/api/live", log) for each in clients]:
+            async with client.get(path) as answer:
+                statuses.append(answer.status)
+
+        # To the second account there is no such session.
+        assert statuses == [503, 200, 200, 503, 404, 200]
+
+
 async def test_an_account_has_a_stream_of_its_own_while_somebody_watches_it(store: Store) -> None:
     own, other = await SessionWriter(store, "own").queue(), await SessionWriter(store, "other").queue()
     api = new_api(store)

@@ -233,7 +233,8 @@ class ArchiveApi:
         record = await self._find(request)
         told = request.headers.get("Last-Event-ID", "")
         after = int(told) if told.isdigit() and len(told) < 16 else query.after
-        self._followers.check()
+        limited_to = origin_of(request).limited_to
+        self._followers.check(limited_to)
         if record.state in ENDED and not await self._logs.read(Ident(record.ident), after=after, limit=1):
             # HTML 9.2.3: after a 204 an EventSource does not come back.
             return Response(status_code=204)
@@ -249,7 +250,8 @@ class ArchiveApi:
             after = int(entries[-1].get("seq", after))
             return [numbered(after, event("entries", entries))], False
 
-        return self._followers.follow(self._store, archive.JOB_LINES(ident), read, look_every=1.0)
+        channel = archive.JOB_LINES(ident)
+        return self._followers.follow(self._store, channel, read, limited_to=limited_to, look_every=1.0)
 
     # Everything at once, for the dashboard
 

@@ -5,6 +5,7 @@ are none; operators share one view of all accounts.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import aclosing, contextmanager, suppress
 from dataclasses import dataclass
@@ -26,6 +27,8 @@ LOOK_EVERY = 0.3
 BEAT_EVERY = 5.0
 """Seconds of silence after which a stream says that it is still there."""
 MAX_VIEWERS = 1000
+MAX_OF_ACCOUNT = MAX_VIEWERS // 4
+"""Of each account: one client must not keep the operators and all other accounts from watching."""
 # How long a browser waits before it comes back, in milliseconds.
 RECONNECT = b"retry: 1000\n\n"
 # A big herd takes long to read: then look less often, and leave the loop to others for nine tenths.
@@ -35,6 +38,28 @@ RESTRAINT = 9
 def event(name: str, value: object) -> bytes:
     """A Server-Sent Event."""
     return b"event: %b\ndata: %b\n\n" % (name.encode(), msgspec.json.encode(value))
+
+
+class _Viewers(Counter[str | None]):
+    """How many watch, by the account that they are limited to; None for operators."""
+
+    def check(self, limited_to: str | None) -> None:
+        """Unavailable if there are too many to take another."""
+        if self.total() >= MAX_VIEWERS:
+            raise Unavailable(f"{MAX_VIEWERS} clients watch already.")
+        if limited_to is not None and self[limited_to] >= MAX_OF_ACCOUNT:
+            raise Unavailable(f"{MAX_OF_ACCOUNT} clients of the account {limited_to} watch already.")
+
+    @contextmanager
+    def another(self, limited_to: str | None) -> Iterator[None]:
+        """Counts one more while it watches."""
+        self[limited_to] += 1
+        try:
+            yield
+        finally:
+            self[limited_to] -= 1
+            if not self[limited_to]:
+                del self[limited_to]
 
 
 class Live(Generic[T]):
@@ -138,17 +163,17 @@ class LiveStreams(Generic[T]):
         self._read = read
         self._without_time = without_time
         self._streams: dict[str | None, _Stream] = {}
+        self._viewers = _Viewers()
 
     def watch(self, limited_to: str | None) -> AsyncGenerator[bytes, None]:
         """What one viewer is sent, limited to this account; Unavailable when there are too many."""
-        if self.viewers >= MAX_VIEWERS:
-            raise Unavailable(f"{MAX_VIEWERS} watch already.")
+        self._viewers.check(limited_to)
         return self._messages(limited_to)
 
     @property
     def viewers(self) -> int:
         """How many watch, of all accounts."""
-        return sum(stream.viewers for stream in self._streams.values())
+        return self._viewers.total()
 
     async def _messages(self, limited_to: str | None) -> AsyncGenerator[bytes, None]:
         stream = self._streams.get(limited_to)
@@ -156,14 +181,13 @@ class LiveStreams(Generic[T]):
             live = Live(self._name, lambda: self._read(limited_to), self._without_time)
             looking = asyncio.create_task(live.run(), name=f"live {self._name} of {limited_to or 'all'}")
             stream = self._streams[limited_to] = _Stream(live, looking)
-        stream.viewers += 1
         try:
-            async with aclosing(stream.live.watch()) as messages:
-                async for message in messages:
-                    yield message
+            with self._viewers.another(limited_to):
+                async with aclosing(stream.live.watch()) as messages:
+                    async for message in messages:
+                        yield message
         finally:
-            stream.viewers -= 1
-            if not stream.viewers:
+            if limited_to not in self._viewers:
                 stream.looking.cancel()
                 del self._streams[limited_to]
 
@@ -172,19 +196,17 @@ class LiveStreams(Generic[T]):
 class _Stream:
     live: Live[Any]
     looking: "asyncio.Task[None]"
-    viewers: int = 0
 
 
 class LogFollowers:
-    """Clients that follow logs, of which there are at most `MAX_VIEWERS`."""
+    """Clients that follow logs."""
 
     def __init__(self) -> None:
-        self._count = 0
+        self._viewers = _Viewers()
 
-    def check(self) -> None:
-        """Unavailable if there are too many to take another."""
-        if self._count >= MAX_VIEWERS:
-            raise Unavailable(f"{MAX_VIEWERS} clients already follow a log.")
+    def check(self, limited_to: str | None) -> None:
+        """Unavailable if there are too many to take another, limited to this account."""
+        self._viewers.check(limited_to)
 
     async def follow(
         self,
@@ -192,34 +214,31 @@ class LogFollowers:
         channel: ChannelName,
         read: Callable[[], Awaitable[tuple[Sequence[bytes], bool]]],
         *,
+        limited_to: str | None,
         look_every: float = LOOK_EVERY,
     ) -> AsyncIterator[bytes]:
         """What one client is sent: the events that `read` returns, until it says that no more will come. It
         is called again when the channel rings, and every so often: not every entry has to ring."""
-        self._count += 1
-        try:
-            with store.subscribe(channel) as rings:
-                yield RECONNECT
-                told_at = clock.monotonic()
-                while True:
-                    try:
-                        events, is_over = await read()
-                        for each in events:
-                            told_at = clock.monotonic()
-                            yield each
-                        if is_over:
-                            yield event("end", {"at": clock.rfc3339()})
-                            return
-                    except Unavailable as error:
+        with self._viewers.another(limited_to), store.subscribe(channel) as rings:
+            yield RECONNECT
+            told_at = clock.monotonic()
+            while True:
+                try:
+                    events, is_over = await read()
+                    for each in events:
                         told_at = clock.monotonic()
-                        yield event("problem", error.api_face()["error"])
-                        await asyncio.sleep(LOOK_EVERY)
-                    if clock.monotonic() - told_at > BEAT_EVERY:
-                        told_at = clock.monotonic()
-                        yield event("beat", {"at": clock.rfc3339()})
-                    await rings.wait(look_every)
-        finally:
-            self._count -= 1
+                        yield each
+                    if is_over:
+                        yield event("end", {"at": clock.rfc3339()})
+                        return
+                except Unavailable as error:
+                    told_at = clock.monotonic()
+                    yield event("problem", error.api_face()["error"])
+                    await asyncio.sleep(LOOK_EVERY)
+                if clock.monotonic() - told_at > BEAT_EVERY:
+                    told_at = clock.monotonic()
+                    yield event("beat", {"at": clock.rfc3339()})
+                await rings.wait(look_every)
 
 
 def numbered(number: object, message: bytes) -> bytes:

@@ -175,7 +175,7 @@ class SessionApi:
     async def follow_log(self, request: Request, query: AfterQuery) -> AsyncIterator[bytes] | Response:
         """The log as it grows, until the session is over and its node has left."""
         session, limited_to = _session_of(request), origin_of(request).limited_to
-        self._followers.check()
+        self._followers.check(limited_to)
         told = request.headers.get("Last-Event-ID", "")
         after = told if re.fullmatch(NUMBER, told) else query.after
         is_over = await self._is_over(session)
@@ -192,7 +192,7 @@ class SessionApi:
             after = entries[-1].id if entries else after
             return [numbered(entry.id, event("entry", entry)) for entry in entries], is_over
 
-        return self._followers.follow(self._store, session_bell(session), read)
+        return self._followers.follow(self._store, session_bell(session), read, limited_to=limited_to)
 
     async def _is_over(self, session: SessionId) -> bool:
         """Whether nothing more will be written: a node keeps its slot until it has written its last entry."""
