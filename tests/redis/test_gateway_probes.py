@@ -11,8 +11,9 @@ from managers import CHROME, open_orchestrator
 from remuda.cli.rooms import ROOMS
 from remuda.gateway.probes import PATIENCE
 from remuda.grid.manager import Manager
+from remuda.keyspace.grid import ORCHESTRATOR_HEARTBEAT
 from remuda.store import Store
-from scripted_workers import front_door
+from scripted_workers import Door, front_door
 from servers import Server
 from waiting import eventually
 from web_states import orchestrator, running
@@ -52,6 +53,35 @@ async def test_what_is_in_the_way_is_told_by_component(store: Store) -> None:
     assert answer["error"] == {"code": "unavailable", "message": missing}
     assert answer["components"]["redis"] == {"ready": True, "message": "Redis answers."}
     assert answer["components"]["grid"] == {"ready": False, "message": missing}
+
+
+async def test_it_is_not_ready_once_its_only_orchestrator_was_killed(store: Store, redis_url: str) -> None:
+    async with (
+        running(Manager(store)),
+        front_door(store, rooms=ROOMS) as door,
+        Store(redis_url) as connection,
+    ):
+        killed = orchestrator(connection)
+        await killed.start()
+        assert (await door.get("/readyz"))[0] == 200
+
+        await connection.__aexit__(None, None, None)  # As by kill -9: it says nothing.
+
+        missing = "No orchestrator is running, so no node can be started."
+        await eventually(lambda: answers(door, missing))
+        assert await store.exists(ORCHESTRATOR_HEARTBEAT(killed.orchestrator_id))
+
+
+async def answers(door: Door, message: str) -> bool:
+    _, answer, _ = await door.get("/readyz")
+    return bool(answer["message"] == message)
+
+
+@pytest.mark.usefixtures("client")
+async def test_an_orchestrator_of_webgrid_which_listens_nowhere_counts_while_it_beats(store: Store) -> None:
+    await open_orchestrator(store, 1)
+    async with front_door(store, rooms=ROOMS) as door:
+        assert await answers(door, "A session can be created.")
 
 
 async def test_a_redis_that_hangs_is_told_within_a_second(server: Server) -> None:

@@ -5,6 +5,7 @@ from remuda.grid.manager import Manager
 from remuda.grid.view import BrowserView, SlotState, SlotView, live_managers, orchestrators
 from remuda.keyspace import grid
 from remuda.store import Store
+from waiting import eventually
 from web_states import CHROME, FIREFOX, SessionWriter, orchestrator, running
 
 
@@ -61,6 +62,27 @@ async def test_an_orchestrator_without_a_heartbeat_is_shown_as_dead(store: Store
         [shown] = await orchestrators(store)
 
         assert not shown.alive
+
+
+async def test_a_manager_that_was_killed_does_not_count_any_more(store: Store, redis_url: str) -> None:
+    async with Store(redis_url) as connection:
+        killed = Manager(connection)
+        await killed.start()
+        assert await live_managers(store) == 1
+
+    await eventually(lambda: counts(store, 0))
+    assert await store.exists(grid.MANAGER_HEARTBEAT(killed.manager_id))
+
+
+async def test_a_manager_of_webgrid_which_listens_nowhere_counts_while_it_beats(store: Store) -> None:
+    await store.sadd(grid.MANAGERS(), "theirs")
+    await store.set(grid.MANAGER_HEARTBEAT("theirs"), "2026-11-18T12:00:00Z", ex=60)
+
+    assert await counts(store, 1)
+
+
+async def counts(store: Store, managers: int) -> bool:
+    return await live_managers(store) == managers
 
 
 async def test_only_managers_that_beat_are_counted(store: Store) -> None:

@@ -10,7 +10,7 @@ load is never taken for a death. A machine that lost its power or its network cl
 beats are for, which take longer (fleet/liveness.py).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TypeVar
 
@@ -52,6 +52,13 @@ def present(store: Store, member: str, *, kind: str = "manager") -> Iterator[Non
         yield
 
 
+async def find_absent(store: Store, members: Iterable[Id], *, kind: str = "manager") -> list[Id]:
+    """Those of the members that do not listen at this moment: killed, or with their connection just lost."""
+    asked = list(members)
+    counts = await store.count_listeners([_channel(kind, each) for each in asked])
+    return [each for each, count in zip(asked, counts, strict=True) if not count]
+
+
 def _channel(kind: str, member: str) -> ChannelName:
     return grid.PRESENCE(f"{kind}:{member}")
 
@@ -76,7 +83,7 @@ class Absences:
         Counted in looks, not in seconds: while this process itself is stopped, it does not look.
         """
         try:
-            counts = await self._store.count_listeners([_channel(self._kind, each) for each in members])
+            absent = await find_absent(self._store, members, kind=self._kind)
         except Unavailable:
             self._start_over()
             raise
@@ -84,7 +91,6 @@ class Absences:
             self._start_over()
         if clock.monotonic() < self._calm_at:
             return []
-        absent = [each for each, count in zip(members, counts, strict=True) if not count]
         self._missed = {each: self._missed.get(each, 0) + 1 for each in absent}
         return [each for each in absent if self._missed[each] >= self._looks]
 

@@ -3,6 +3,7 @@
 from collections.abc import Awaitable
 from typing import Any
 
+from remuda.grid.abandoned import find_absent
 from remuda.grid.view.model import BrowserView, Machine, OrchestratorView, SlotState, SlotView
 from remuda.keyspace import grid
 from remuda.store import Store
@@ -16,8 +17,10 @@ async def orchestrators(store: Store) -> list[OrchestratorView]:
 
 
 async def live_managers(store: Store) -> int:
-    """How many managers beat."""
-    beats = [store.exists(grid.MANAGER_HEARTBEAT(each)) for each in await store.smembers(grid.MANAGERS())]
+    """How many managers beat, less those that were killed."""
+    killed = await find_absent(store, await store.smembers(grid.MANAGERS_CREATING()))
+    ids = {*await store.smembers(grid.MANAGERS())}.difference(killed)
+    beats = [store.exists(grid.MANAGER_HEARTBEAT(each)) for each in ids]
     return sum([await beat for beat in beats])
 
 

@@ -7,10 +7,12 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from remuda.base.errors import StoreUnavailable, Unavailable
+from remuda.grid.abandoned import find_absent
 from remuda.grid.model import State
 from remuda.grid.view.model import BrowserView, OrchestratorView, SessionView
 from remuda.grid.view.orchestrators import live_managers, orchestrators
 from remuda.grid.view.sessions import SessionsView
+from remuda.keyspace import grid
 from remuda.store import Store
 from remuda.store.memory import FULL, read_memory
 
@@ -77,7 +79,9 @@ def without_time(overview: GridOverview) -> GridOverview:
 async def check_readiness(store: Store) -> str:
     """A sentence that a session can be created; Unavailable says what is missing."""
     managers = await live_managers(store)
-    found = await orchestrators(store)
+    # The last beat of one that was killed lives on for a minute. WebGrid's have nothing else.
+    killed = await find_absent(store, await store.smembers(grid.ORCHESTRATORS_PRESENT()), kind="orchestrator")
+    found = [each for each in await orchestrators(store) if each.id not in killed]
     reason = await why_unusable(store, found)
     if not managers:
         raise Unavailable("No manager is running, so no session can be created.")
