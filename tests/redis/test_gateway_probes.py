@@ -3,10 +3,12 @@
 import asyncio
 import socket
 import time
+from collections.abc import Sequence
 
 import aiohttp
 import pytest
 
+import servers
 from managers import CHROME, open_orchestrator
 from remuda.cli.rooms import ROOMS
 from remuda.gateway.probes import PATIENCE
@@ -14,7 +16,7 @@ from remuda.grid.manager import Manager
 from remuda.keyspace.grid import ORCHESTRATOR_HEARTBEAT
 from remuda.store import Store
 from scripted_workers import Door, front_door
-from servers import Server
+from servers import ENGINES, Server
 from waiting import eventually
 from web_states import orchestrator, running
 
@@ -82,6 +84,36 @@ async def test_an_orchestrator_of_webgrid_which_listens_nowhere_counts_while_it_
     await open_orchestrator(store, 1)
     async with front_door(store, rooms=ROOMS) as door:
         assert await answers(door, "A session can be created.")
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(
+    ("command", "reason"),
+    [
+        (("REPLICAOF", "127.0.0.1", "1"), "READONLY"),
+        (("CONFIG", "SET", "min-replicas-to-write", "1"), "NOREPLICAS"),
+    ],
+)
+async def test_it_is_not_ready_while_redis_answers_but_takes_no_writes(
+    engine: str, command: Sequence[str], reason: str
+) -> None:
+    with servers.server(engine=engine) as own:
+        async with (
+            Store(own.url) as store,
+            front_door(store, rooms=ROOMS) as door,
+            running(Manager(store), orchestrator(store)),
+        ):
+            assert (await door.get("/readyz"))[0] == 200
+
+            await store.send(*command)
+
+            status, answer, _ = await door.get("/readyz")
+            assert status == 503
+            assert answer["message"].startswith(f"No session can be created: Redis refuses work: {reason}")
+            assert not answer["message"].endswith("..")
+
+            await store.send("REPLICAOF", "NO", "ONE")
+            await store.send("CONFIG", "SET", "min-replicas-to-write", "0")
 
 
 async def test_a_redis_that_hangs_is_told_within_a_second(server: Server) -> None:

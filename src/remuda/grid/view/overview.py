@@ -15,6 +15,7 @@ from remuda.grid.view.sessions import SessionsView
 from remuda.keyspace import grid
 from remuda.store import Store
 from remuda.store.memory import FULL, read_memory
+from remuda.store.refusal import check_writes
 
 
 class SlotCount(Struct):
@@ -83,12 +84,13 @@ async def check_readiness(store: Store) -> str:
     killed = await find_absent(store, await store.smembers(grid.ORCHESTRATORS_PRESENT()), kind="orchestrator")
     found = [each for each in await orchestrators(store) if each.id not in killed]
     reason = await why_unusable(store, found)
+    # First: processes that Redis refuses leave it, and look like killed ones.
+    if reason:
+        raise Unavailable(f"No session can be created: {reason}.")
     if not managers:
         raise Unavailable("No manager is running, so no session can be created.")
     if not any(each.alive for each in found):
         raise Unavailable("No orchestrator is running, so no node can be started.")
-    if reason:
-        raise Unavailable(f"No session can be created: {reason}.")
     if not any(each.in_service for each in found):
         raise Unavailable("Every orchestrator is draining, so no session can be created.")
     if not any(each.in_service and each.slots for each in found):
@@ -99,11 +101,10 @@ async def check_readiness(store: Store) -> str:
 async def why_unusable(store: Store, found: Sequence[OrchestratorView]) -> str:
     """What keeps a herd that runs from starting sessions, in words; empty when nothing does."""
     try:
-        # A Redis that cannot write to its disk refuses this too, though it still answers what is read.
-        await store.send("PING")
+        await check_writes(store)
         memory = await read_memory(store)
     except StoreUnavailable as error:
-        return error.message
+        return error.message.rstrip(".")
     if memory.share >= FULL:
         return f"Redis is full ({memory})"
     if any(each.in_service for each in found):
