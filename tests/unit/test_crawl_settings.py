@@ -12,7 +12,19 @@ from remuda.archive.crawler.frontier import Found, Frontier
 from remuda.archive.crawler.model import CrawlSettings, EndReason
 from remuda.archive.crawler.network import Network
 from remuda.archive.crawler.schedule import Schedule
-from sites import HOSTS, NETWORK, Heard, Request, Site, answer, crawl, order_for, responses_in, serving
+from sites import (
+    HOSTS,
+    NETWORK,
+    Heard,
+    Request,
+    Site,
+    answer,
+    crawl,
+    order_for,
+    records_in,
+    responses_in,
+    serving,
+)
 from waiting import eventually
 
 
@@ -268,6 +280,8 @@ async def test_a_crawl_goes_through_a_proxy(tmp_path: Path, kind: str) -> None:
     there = {f"http://www.far.example/{path}" for path in ("", "a", "b")}
     assert set(responses_in(tmp_path)) == {"http://far.example/", *there}
     assert end.counts.downloaded == 4
+    # Only the proxy knows the server's address; its own belongs into no record.
+    assert not [each for each in records_in(tmp_path) if "WARC-IP-Address" in each.fields]
     if kind == "http":
         assert seen[0].startswith(b"GET http://far.example/ HTTP/1.1\r\n")
         assert base64.b64encode(b"me:secret") in seen[0]

@@ -241,7 +241,9 @@ class ConnectionPool:
         )
         try:
             if self._proxy.scheme == "http" and not origin.is_tls:
-                return await self._dial(origin, host, port, None)
+                connection = await self._dial(origin, host, port, None)
+                connection.address = ""  # Only the proxy knows that of the server.
+                return connection
             reader, writer = await asyncio.open_connection(host, port)
         except OSError as error:
             raise FetchFailed(f"The proxy cannot be reached: {_reason(error)}") from error
