@@ -279,6 +279,25 @@ async def test_each_limit_is_told_once_when_it_is_reached(
     ]
 
 
+async def test_each_time_that_a_limit_is_reached_is_told_under_an_id_of_its_own(
+    store: Store, metering: Metering, quotas: Quotas
+) -> None:
+    await quotas.change("ranch", {STORED: QuotaChange(soft=100), SECONDS: QuotaChange(soft=5, period="day")})
+
+    await keep(metering, 120)
+    await keep(metering, -120)
+    await keep(metering, 120)
+    await use(metering, 5)
+    await quotas.change("ranch", {SECONDS: QuotaChange(soft=10, period="day")})
+    await use(metering, 5)
+
+    ids = [str(each["id"]) for each in await told(store)]
+    assert [each.rpartition("/")[0] for each in ids] == [f"ranch/{STORED}/soft"] * 2 + [
+        f"ranch/{SECONDS}/soft"
+    ] * 2
+    assert len(set(ids)) == 4
+
+
 async def test_a_new_period_begins_at_nothing_and_what_comes_late_does_not_count_in_it(
     store: Store, metering: Metering, quotas: Quotas
 ) -> None:

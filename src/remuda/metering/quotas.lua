@@ -44,9 +44,10 @@ local function count_quota(account, name, quota, slot, by)
   for _, kind in ipairs({{'soft', tonumber(soft)}, {'hard', tonumber(hard)}}) do
     local limit = kind[2]
     if limit and before < limit and used >= limit then
-      redis.call('RPUSH', KEYS[6], ('{"id":"%s/%s/%s/%.0f","account":"%s","quota":"%s","kind":"%s","limit":%.0f,'
-        .. '"used":%.0f,"period":"%s","until":%.0f}'):format(
-        account, name, kind[1], since, account, name, kind[1], limit, used, period, until_))
+      -- What is stored may reach a limit again, and a limit may be changed: that is another event than the last one.
+      local id = ('%s/%s/%s/%d%06d'):format(account, name, kind[1], unpack(redis.call('TIME')))
+      redis.call('RPUSH', KEYS[6], ('{"id":"%s","account":"%s","quota":"%s","kind":"%s","limit":%.0f,'
+        .. '"used":%.0f,"period":"%s","until":%.0f}'):format(id, account, name, kind[1], limit, used, period, until_))
       redis.call('LTRIM', KEYS[6], -MOST_EVENTS, -1)
     end
   end
