@@ -56,6 +56,25 @@ async def test_a_recursive_crawl_stays_below_its_directory_and_goes_one_hop_offs
     assert await captured(tmp_path, "/dir/") == SITE | OFFSITE
 
 
+async def test_links_to_another_port_and_without_the_credentials_of_the_start_are_followed(
+    tmp_path: Path,
+) -> None:
+    site, other = Site(), Site()
+    for path in ("/dir/one", "/up"):
+        site.page(path)
+    other.page("/dir/far")
+    other.page("/near", "/dir/far")
+    async with serving(site), serving(other):
+        site.page("/dir/", site.url("/dir/one"), site.url("/up"), other.url("/near"))
+        start = site.url("/dir/").replace("//", "//me:secret@")
+        await crawl(order_for(start), tmp_path)
+
+        assert set(responses_in(tmp_path)) == {
+            *(start, site.url("/dir/one")),
+            *(other.url("/near"), other.url("/dir/far")),
+        }
+
+
 async def test_without_offsite_links_only_requisites_come_from_elsewhere(tmp_path: Path) -> None:
     settings = CrawlSettings(0, 0, 3, offsite_links=False)
 

@@ -32,11 +32,30 @@ class Root:
     """The start URL that a URL was reached from."""
 
     host: str
+    scheme: str
+    server: str
+    """Host and port."""
     directory: str
+    """The path up to its last slash."""
 
     @classmethod
     def of(cls, url: str) -> "Root":
-        return cls(host_of(url), directory_of(url))
+        return cls(host_of(url), *_parts(directory_of(url)))
+
+    def excludes(self, url: str, host: str) -> bool:
+        """Whether a URL is on the server of the start URL, but not below its directory. As in wpull, http and
+        https are one server, whatever their ports; another port is another server."""
+        if host != self.host:
+            return False
+        scheme, server, path = _parts(url)
+        return (scheme != self.scheme or server == self.server) and not path.startswith(self.directory)
+
+
+def _parts(url: str) -> tuple[str, str, str]:
+    """Scheme, host with port, and the rest of a normalised URL."""
+    scheme, _, rest = url.partition("://")
+    netloc, slash, path = rest.partition("/")
+    return scheme, netloc.rpartition("@")[2], slash + path
 
 
 def are_kin(host: str, other: str) -> bool:
@@ -99,10 +118,7 @@ class ScopeRules:
             )
         if kind is not LinkKind.REDIRECT and (order.depth == 0 or parent.depth >= order.depth):
             return False
-        # wpull tries the parent filter on the start URL's own host only; other hosts pass it.
-        # Compared without the scheme: http and https are one site.
-        is_below = url.partition(":")[2].startswith(root.directory.partition(":")[2])
-        if self._keeps_below and host == root.host and not is_below:
+        if self._keeps_below and root.excludes(url, host):
             return False
         if kind is LinkKind.REDIRECT:
             return True
