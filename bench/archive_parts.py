@@ -124,7 +124,6 @@ def write_ours(bodies: list[bytes], directory: Path) -> None:
         http_head = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: %d\r\n\r\n" % len(data)
         body = FetchedBody(http_head, directory)
         body.add(data)
-        body.add_payload(data)
         fields = [
             ("WARC-Record-ID", new_id()),
             ("WARC-Date", warc_date(1_700_000_000.0)),

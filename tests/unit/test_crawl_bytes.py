@@ -9,6 +9,7 @@ import pytest
 
 from remuda.archive.crawler.model import Compression, CrawlSettings, EndReason
 from remuda.archive.crawler.network import Network
+from remuda.archive.warc.records import digest_text, sha1
 from sites import (
     HOSTS,
     Heard,
@@ -120,6 +121,28 @@ async def test_the_same_payload_becomes_a_revisit_also_of_another_job(tmp_path: 
     assert revisit.block == site.sent(revisit.url).partition(b"\r\n\r\n")[0] + b"\r\n\r\n"
     assert {each.kind for each in second.values()} == {"revisit"}
     check_warcs(tmp_path / "first")
+
+
+async def test_revisits_of_chunked_bodies_have_the_digest_that_readers_take_of_what_is_stored(
+    tmp_path: Path,
+) -> None:
+    site = Site()
+    site.page("/", "/one", "/two", "/other", "/plain")
+    for path, chunk in (("/one", 500), ("/two", 500), ("/other", 900), ("/plain", 0)):
+        site.add(path, answer("<p>always the same" + "x" * 5000, chunk=chunk))
+    async with serving(site):
+        await crawl(order_for(site.url()), tmp_path)
+
+    found = [each for each in responses_in(tmp_path).values() if each.url != site.url()]
+    (revisit,) = (each for each in found if each.kind == "revisit")
+    originals = {each.url: each for each in found if each.kind == "response"}
+    for record in originals.values():
+        stored = record.block.partition(b"\r\n\r\n")[2]
+        assert record.fields["WARC-Payload-Digest"] == digest_text(sha1(stored))
+    original = originals[revisit.fields["WARC-Refers-To-Target-URI"]]
+    assert {original.url, revisit.url} == {site.url("/one"), site.url("/two")}
+    assert revisit.fields["WARC-Payload-Digest"] == original.fields["WARC-Payload-Digest"]
+    check_warcs(tmp_path)
 
 
 async def test_files_are_split_and_begin_with_a_warcinfo(tmp_path: Path) -> None:

@@ -208,8 +208,6 @@ class HttpConnection(asyncio.Protocol):
         assert response is not None
         if self._left == -1:
             response.body.add(data)
-            if not response.is_chunked:
-                response.body.add_payload(data)
             return
         if response.is_chunked:
             self._read_chunks(response, data)
@@ -218,7 +216,6 @@ class HttpConnection(asyncio.Protocol):
             data = data[: self._left]
             self.close()
         response.body.add(data)
-        response.body.add_payload(data)
         self._left -= len(data)
         if self._left == 0:
             self._finish()
@@ -275,7 +272,6 @@ class HttpConnection(asyncio.Protocol):
         if not self._chunk_lines:
             # Some servers promise chunks and send none: then all of it is the payload.
             response.is_chunked = False
-            response.body.add_payload(self._buffer + data)
         response.body.add(data)
         self._left, self._buffer = -1, b""
 

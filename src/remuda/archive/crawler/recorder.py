@@ -424,10 +424,8 @@ def _response_head(fields: list[tuple[str, str]], exchange: FetchedExchange, dig
         *fields,
         ("Content-Type", HTTP_RESPONSE),
         ("WARC-Block-Digest", digest_text(response.body.block_digest)),
+        ("WARC-Payload-Digest", digest),
     ]
-    # Readers disagree about the payload of a chunked body: see warc/records.py.
-    if not response.is_chunked:
-        fields.append(("WARC-Payload-Digest", digest))
     if response.truncated:
         fields.append(("WARC-Truncated", response.truncated))
     return record_head("response", fields, len(response.head) + response.body.size)

@@ -42,6 +42,7 @@ class FetchedBody:
 
     def add(self, data: bytes) -> None:
         self._block.update(data)
+        self._payload.update(data)
         self.size += len(data)
         if self._file is not None:
             self._file.write(data)
@@ -51,10 +52,6 @@ class FetchedBody:
             self._file = tempfile.TemporaryFile(dir=self._spool, buffering=_PIECE)  # noqa: SIM115
             self._file.writelines(self._parts)
             self._parts = []
-
-    def add_payload(self, data: bytes) -> None:
-        """What `data` of the body means, without transfer coding."""
-        self._payload.update(data)
 
     @property
     def block_digest(self) -> bytes:
@@ -141,7 +138,6 @@ class FetchedResponse:
 
     def keep_payload(self, data: bytes) -> None:
         """Keeps the next part of a chunked body without its chunks, while it is short enough to parse."""
-        self.body.add_payload(data)
         if self._is_parsed and self._payload_size <= MAX_PARSED:
             self._payload_size += len(data)
             self._payload.append(data)

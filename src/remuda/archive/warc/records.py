@@ -1,10 +1,9 @@
 """WARC 1.1 records as bytes: their heads, ids, dates and digests. Pure.
 
-Two conventions, because readers differ. The block of a response is what came over the wire, chunks included.
-The payload is the body without its transfer coding (WARC 1.1, 6.3.2, and RFC 9112 7), and its digest is what
-revisits and the index go by. But `warcio check` takes the digest of the bytes as stored. So the response
-record of a chunked body carries no WARC-Payload-Digest, which is optional, rather than one that one of the
-readers calls wrong.
+The block of a response is what came over the wire, chunks included, and the payload whose digest is given is
+the body as it stands there. By WARC 1.1, 6.3.2, it would be the body without its chunks, but readers go by
+the bytes as stored: warcio and FastWARC when they check, cdxj-indexer and pywb when they index. Replay puts
+the head of a revisit before the body of the record that it refers to, so both must be chunked alike, too.
 """
 
 import hashlib
