@@ -103,6 +103,11 @@ def test_a_long_record_that_is_given_up_leaves_nothing(tmp_path: Path) -> None:
         ("http://example.com/a//b/", "com,example)/a/b"),
         ("http://example.com/a?sid=0123456789abcdef0123456789abcdef&x=1", "com,example)/a?x=1"),
         ("http://www2.example.co.uk/a?", "uk,co,example)/a"),
+        ("http://example.com//a", "com,example)/a"),
+        ("http://example.com/?p2=1&p=1&p-x=%26", "com,example)/?&p=1&p-x=&p2=1"),
+        ("http://example.com/a%2Cb?u=http%3A%2F%2Fx.org%2F", "com,example)/a,b?u=http://x.org/"),
+        ("http://example.com/100%25/%2541/%E4%20", "com,example)/100%25/a/%e4%20"),
+        ("http://[2001:db8::1]:8080/a", "2001:db8::1:8080)/a"),
     ],
 )
 def test_surts(url: str, surt: str) -> None:

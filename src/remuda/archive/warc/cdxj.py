@@ -8,14 +8,17 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from itertools import islice
 from pathlib import Path
+from urllib.parse import quote_from_bytes, unquote_to_bytes
 
 import msgspec
 
 from remuda.archive.urls import without_session
 
 _LINES_AT_ONCE = 100_000
-_WWW = re.compile(r"www\d*\.")
+_WWW = re.compile(r"^www\d*\.")
 _SLASHES = re.compile(r"/{2,}")
+_PLAIN = "!\"$&'()*+,-./:;<=>?@[\\]^_`{|}~"
+"""What `surt` never escapes."""
 _encode = msgspec.json.encode
 
 
@@ -35,17 +38,31 @@ class CdxEntry(msgspec.Struct, omit_defaults=True):
 def surt_of(url: str) -> str:
     """The key by which replay finds a URL: host reversed, lower case, query sorted; as the package `surt`."""
     netloc, _, rest = without_session(url).partition("://")[2].partition("/")
-    host, colon, port = netloc.rpartition("@")[2].partition(":")
-    if not netloc.endswith("]"):
-        host = _WWW.sub("", host, count=1) if _WWW.match(host) else host
-        host = ",".join(reversed(host.split(".")))
-    path, question, query = rest.lower().partition("?")
-    if "//" in path:
-        path = _SLASHES.sub("/", path)
-    path = path.removesuffix("/")
-    if question and query:
-        path += "?" + "&".join(sorted(query.split("&")))
-    return f"{host}{colon}{port})/{path}"
+    server = netloc.rpartition("@")[2]
+    if server.startswith("["):
+        server = server.replace("[", "").replace("]", "")
+    else:
+        host, colon, port = _WWW.sub("", server, count=1).partition(":")
+        server = ",".join(reversed(host.split("."))) + colon + port
+    path, _, query = rest.partition("?")
+    path = _SLASHES.sub("/", "/" + _unescaped(path)).lower()
+    if path != "/":
+        path = path.removesuffix("/")
+    if query:
+        # By their names, then by their values: `p=1` is before `p2=1`, though `2` is before `=`.
+        parameters = sorted(each.split("=", 1) for each in _unescaped(query).lower().split("&"))
+        path += "?" + "&".join(["=".join(each) for each in parameters])
+    return f"{server}){path}"
+
+
+def _unescaped(text: str) -> str:
+    """This part of a URL with no more escapes than it needs."""
+    if "%" not in text:
+        return text
+    raw = text.encode()
+    while (plain := unquote_to_bytes(raw)) != raw:
+        raw = plain
+    return quote_from_bytes(raw, safe=_PLAIN)
 
 
 _second, _second_text = 0, ""
