@@ -2,8 +2,12 @@
 
 import asyncio
 import base64
+import socket
 import ssl
+import threading
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -231,6 +235,39 @@ def test_the_back_off_doubles_until_the_host_answers_well(tmp_path: Path) -> Non
     schedule.praise(claim)
     assert schedule.back_off(claim, 0.0, None) == 2.0
     assert schedule.back_off(claim, 0.0, 1e9) == 3600.0
+
+
+# Names
+
+
+async def test_names_that_no_server_answers_for_do_not_keep_others_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_over, look_up = threading.Event(), socket.getaddrinfo
+
+    def getaddrinfo(host: str, *more: Any, **options: Any) -> Any:
+        if host.endswith(".dead.example"):
+            is_over.wait(60)
+            raise socket.gaierror(socket.EAI_AGAIN, "no server has answered")
+        return look_up("127.0.0.1" if host == "live.example" else host, *more, **options)
+
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+    site = Site()
+    dead = [f"http://{number}.dead.example/" for number in range(40)]
+    site.page("/here")
+    try:
+        async with serving(site):
+            live = f"http://live.example:{site.port}/"
+            site.page("/", host="live.example")
+            site.page("/", *dead, live, "/here")
+            order = order_for(site.url(), tries=1)
+            network = replace(NETWORK, connect_timeout=3)
+            end = await crawl(order, tmp_path, settings=CrawlSettings(0, 0, 50), network=network)
+
+            assert set(responses_in(tmp_path)) == {site.url(), site.url("/here"), live}
+    finally:
+        is_over.set()
+    assert end.counts.finished == 43
 
 
 # Proxies

@@ -5,7 +5,9 @@ import base64
 import socket
 import ssl
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
 from typing import NamedTuple
@@ -18,6 +20,10 @@ from remuda.base.clock import monotonic
 
 DNS_TTL = 300.0
 MAX_NAMES = 10_000
+MAX_LOOK_UPS = 128
+"""Names of one crawl that are looked up at a time: more than it has downloaders, because one that gives up
+leaves its look-up behind. Each takes a thread, half a minute if no server answers, and the loop's own threads
+are few and do other work: a page with links to dead sites would keep all other names waiting."""
 MAX_ADDRESSES = 4
 """Addresses of a host that are tried."""
 MAX_IDLE = 15.0
@@ -89,6 +95,7 @@ class ConnectionPool:
         self._idle: dict[WebOrigin, list[tuple[float, HttpConnection]]] = {}
         self._names: dict[str, Resolution] = {}
         self._resolving: dict[str, asyncio.Future[tuple[str, ...]]] = {}
+        self._resolvers = ThreadPoolExecutor(MAX_LOOK_UPS, thread_name_prefix="resolver")
         self._shown: set[WebOrigin] = set()
         self._proxy = urlsplit(network.proxy) if network.proxy else None
         self._tls = _tls_context(network.verify_tls)
@@ -138,6 +145,7 @@ class ConnectionPool:
         self.close()
         for asked in self._resolving.values():
             asked.cancel()
+        self._resolvers.shutdown(wait=False, cancel_futures=True)
 
     async def open(self, origin: WebOrigin) -> HttpConnection:
         """A new connection to a checked address; FetchFailed if there is none."""
@@ -208,7 +216,8 @@ class ConnectionPool:
     async def _look_up(self, host: str) -> tuple[str, ...]:
         loop = asyncio.get_running_loop()
         try:
-            found = await loop.getaddrinfo(host, 0, type=socket.SOCK_STREAM)
+            look_up = partial(socket.getaddrinfo, host, 0, type=socket.SOCK_STREAM)
+            found = await loop.run_in_executor(self._resolvers, look_up)
         except (OSError, UnicodeError) as error:
             is_final = getattr(error, "errno", None) != socket.EAI_AGAIN
             raise FetchFailed("The host name could not be resolved", is_final=is_final) from error
