@@ -8,9 +8,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
+from zipfile import ZipFile
 
 import pytest
-from playwright.async_api import Error, Playwright
+from playwright.async_api import Browser, BrowserContext, Error, Playwright
 from playwright.async_api import TimeoutError as PlaywrightTimeout
 
 from herds import DEADLINE
@@ -119,6 +120,79 @@ async def test_errors_speak_the_language_of_their_own_client(playwright: Playwri
             await page.get_by_role("button").click(timeout=1)
         await (await connect(server.endpoint)).close()
         assert "getByRole(" in await node.complain()
+
+
+@in_session
+async def test_traces_of_the_same_name_are_apart(
+    playwright: Playwright, server: Holder, tmp_path: Path
+) -> None:
+    connect = playwright.chromium.connect
+    traces = {name: tmp_path / f"{name}.zip" for name in ("first", "second")}
+    async with await connect(server.endpoint) as first, await connect(server.endpoint) as second:
+        contexts = {"first": await first.new_context(), "second": await second.new_context()}
+        for context in contexts.values():
+            await context.tracing.start(name="login", screenshots=True, snapshots=True)
+
+        for name, context in contexts.items():
+            await (await context.new_page()).goto(f"data:text/html,page of the {name} client")
+        for name, context in contexts.items():
+            await context.tracing.stop(path=traces[name])
+
+    for name, path in traces.items():
+        with ZipFile(path) as trace:
+            told = trace.read("trace.trace").decode()
+        assert [each for each in traces if f"page of the {each} client" in told] == [name]
+
+
+@in_session
+async def test_clients_that_reuse_a_context_reuse_their_own(playwright: Playwright, server: Holder) -> None:
+    connect = playwright.chromium.connect
+    async with await connect(server.endpoint) as first, await connect(server.endpoint) as second:
+        mine = await reuse_context(first)
+        page = await mine.new_page()
+        await page.goto(PAGE)
+
+        other = await reuse_context(second)
+        await other.new_page()
+
+        assert await page.title() == "Pasture"
+        assert mine.pages == [page]
+        assert (await reuse_context(first))._impl_obj is mine._impl_obj
+        assert len(other.pages) == 1
+    async with await connect(server.endpoint) as third:
+        devtools = await third.new_browser_cdp_session()
+
+        async def are_contexts_gone() -> bool:
+            return not (await devtools.send("Target.getBrowserContexts"))["browserContextIds"]
+
+        await eventually(are_contexts_gone)
+
+
+async def reuse_context(browser: Browser) -> BrowserContext:
+    """What the option `reuseContext` of @playwright/test asks for between two tests."""
+    found = await browser._impl_obj._channel.send("newContextForReuse", None, {})
+    return BrowserContext(found._object)
+
+
+@in_session
+async def test_a_chromiums_own_trace_belongs_to_the_client_that_started_it(
+    playwright: Playwright, server: Holder
+) -> None:
+    connect = playwright.chromium.connect
+    async with await connect(server.endpoint) as browser:
+        async with await connect(server.endpoint) as leaving:
+            await leaving.start_tracing()
+            with pytest.raises(Error, match="Tracing was not started"):
+                await browser.stop_tracing()
+
+        async def has_started() -> bool:
+            with suppress(Error):
+                await browser.start_tracing()
+                return True
+            return False
+
+        await eventually(has_started)
+        assert b"traceEvents" in await browser.stop_tracing()
 
 
 @in_session

@@ -22,7 +22,7 @@ FFMPEG = "ffmpeg"
 _FFMPEG_BUILD = "ffmpeg-mac" if sys.platform == "darwin" else "ffmpeg-linux"
 _FFMPEG = Path(__file__).with_name("ffmpeg.sh")
 # Loaded into the driver, in this order.
-_PRELOADED = tuple(Path(__file__).with_name(name) for name in ("languages.cjs", "refusals.cjs"))
+_PRELOADED = tuple(Path(__file__).with_name(name) for name in ("neighbours.cjs", "refusals.cjs"))
 
 
 def playwright_version() -> str:
