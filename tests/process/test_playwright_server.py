@@ -211,6 +211,7 @@ async def test_what_concerns_the_drivers_own_machine_is_refused(
             (browser, "startServer", {"title": "x", "host": "0.0.0.0", "port": 0}),
             (browser, "startServer", {"title": "x"}),
             (browser, "newContextForReuse", {"recordVideo": {"dir": outside}}),
+            (context, "createTempFiles", {"items": [], "rootDirName": ".."}),
             (context, "showRecorder", {"outputFile": file}),
             (context.tracing, "tracingStart", {"name": "../x"}),
             (page.main_frame, "setInputFiles", {"selector": "input", "localDirectory": "/etc"}),
@@ -249,6 +250,21 @@ async def test_a_message_that_cannot_be_read_ends_nothing(
             socket.send(message)
 
             assert "error" in await anext(aiter(socket))
+        assert (await browser.new_page()).url == "about:blank"
+
+
+@in_session
+async def test_what_the_driver_fails_at_for_one_client_ends_nothing(
+    playwright: Playwright, server: Holder
+) -> None:
+    connect = playwright.chromium.connect
+    async with await connect(server.endpoint) as browser, await connect(server.endpoint) as other:
+        context = await other.new_context()
+
+        await context._impl_obj._channel.send("createTempFiles", None, {"items": [{"name": "."}]})
+
+        told = server.directory / "server.log"
+        await eventually(lambda: "EISDIR" in told.read_text())
         assert (await browser.new_page()).url == "about:blank"
 
 

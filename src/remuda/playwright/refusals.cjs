@@ -3,7 +3,7 @@
 // The driver takes its clients for programs of its own user: any of them may have it listen on a further port, on all
 // addresses and for everyone, and name files to read and write. No client needs that over a WebSocket: stock clients
 // send and fetch the contents of files. The driver itself refuses only some of such messages. And it ends, with the
-// browser of all clients, when it fails to read one, such as null.
+// browser of all clients, when it fails to read one, such as null, or fails later at what one had it do.
 //
 // And keeps extensions from starting programs: over DevTools a client can load any, and save any file in the profile.
 // So could a policy, which whoever has the browser sets on a page of Chromium's own.
@@ -16,6 +16,7 @@ const library = path.join(path.dirname(process.argv[1]), "lib");
 
 const leadsOut = ({ name }) => typeof name === "string" && name.split(/[\\/]/).includes("..");
 const REFUSED = {
+  createTempFiles: ({ rootDirName }) => leadsOut({ name: rootDirName }),
   drop: ({ localPaths }) => localPaths,
   newContextForReuse: ({ recordVideo }) => recordVideo?.dir,
   saveAs: () => true,
@@ -32,9 +33,24 @@ function check({ method, params }) {
     throw new Error(`${method} is refused: it concerns the machine of the browser, not that of its client`);
 }
 
+// A client can cause as many as it likes.
+const MOST_TOLD = 100;
+let failures;
+
+// From the first message on: a browser that does not start has to end the driver. The worker checks whether it still serves.
+function outliveFailures() {
+  if (failures !== undefined) return;
+  failures = 0;
+  process.on("uncaughtException", (error) => {
+    failures += 1;
+    if (failures <= MOST_TOLD) console.error(error);
+  });
+}
+
 function refuse({ DispatcherConnection }) {
   const { dispatch } = DispatcherConnection.prototype;
   DispatcherConnection.prototype.dispatch = async function (message) {
+    outliveFailures();
     try {
       check(message);
       await dispatch.call(this, message);
