@@ -168,6 +168,28 @@ async def test_clients_that_reuse_a_context_reuse_their_own(playwright: Playwrig
         await eventually(are_contexts_gone)
 
 
+@in_session
+async def test_contexts_that_open_while_their_client_leaves_are_closed(
+    playwright: Playwright, server: Holder
+) -> None:
+    connect = playwright.chromium.connect
+    async with await connect(server.endpoint) as browser:
+        leaving = await connect(server.endpoint)
+        opening = [asyncio.create_task(leaving.new_context()) for _ in range(5)]
+        await asyncio.sleep(0)
+
+        await leaving.close()
+
+        await asyncio.gather(*opening, return_exceptions=True)
+        await eventually(lambda: server.has_connections(1))
+        devtools = await browser.new_browser_cdp_session()
+
+        async def are_contexts_gone() -> bool:
+            return not (await devtools.send("Target.getBrowserContexts"))["browserContextIds"]
+
+        await eventually(are_contexts_gone)
+
+
 async def reuse_context(browser: Browser) -> BrowserContext:
     """What the option `reuseContext` of @playwright/test asks for between two tests."""
     found = await browser._impl_obj._channel.send("newContextForReuse", None, {})

@@ -14,8 +14,11 @@ const path = require("node:path");
 
 const library = path.join(path.dirname(process.argv[1]), "lib");
 
+const LEFT = "Its client has left";
+
 const current = new AsyncLocalStorage();
 const languages = new WeakMap();
+const gone = new WeakSet();
 const reused = new WeakMap();
 const tracers = new WeakMap();
 
@@ -31,6 +34,21 @@ function knowConnections({ Browser, DispatcherConnection }) {
   Browser.prototype.sdkLanguage = function () {
     return languages.get(current.getStore()) ?? sdkLanguage.call(this);
   };
+}
+
+// The driver closes the contexts of a client that leaves, but not those that it is still opening.
+function closeLateContexts({ Browser, PlaywrightDispatcher, nullProgress }) {
+  const { newContext } = Browser.prototype;
+  Browser.prototype.newContext = function (...args) {
+    const { doCreateNewContext } = Object.getPrototypeOf(this);
+    this.doCreateNewContext = async function (...options) {
+      const context = await doCreateNewContext.apply(this, options);
+      if (gone.has(current.getStore())) await context.close(nullProgress, { reason: LEFT });
+      return context;
+    };
+    return newContext.apply(this, args);
+  };
+  atEnd(PlaywrightDispatcher, (connection) => gone.add(connection));
 }
 
 function keepTracesApart({ BrowserContext }) {
@@ -57,7 +75,7 @@ function keepReusedContextsApart({ Browser, PlaywrightDispatcher, nullProgress }
     },
   });
   atEnd(PlaywrightDispatcher, (connection) =>
-    reused.get(connection)?.context.close(nullProgress, { reason: "Its client has left" }),
+    reused.get(connection)?.context.close(nullProgress, { reason: LEFT }),
   );
 }
 
@@ -95,6 +113,7 @@ try {
   require(path.join(library, "bootstrap"));
   const { server } = require(path.join(library, "coreBundle"));
   knowConnections(server);
+  closeLateContexts(server);
   keepTracesApart(server);
   keepReusedContextsApart(server);
   keepChromiumsTracesApart(server);
