@@ -146,6 +146,12 @@ CHROMIUM_ARGS: Mapping[str, Sequence[str]] = {
         "--hide-scrollbars",
         "--blink-settings=primaryHoverType=2,availableHoverTypes=2,primaryPointerType=4,availablePointerTypes=4",
     ),
+    "SeleniumBase with --uc": (
+        "--homepage=chrome://version/",
+        "--animation-duration-scale=0",
+        "--wm-window-animations-disabled",
+        "--enable-privacy-sandbox-ads-apis",
+    ),
     "Puppeteer's defaults": (
         "--disable-crash-reporter",
         "--disable-infobars",

@@ -98,7 +98,8 @@ _FLAGS = """
     enable-javascript-harmony enable-lcd-text enable-low-end-device-mode enable-media-stream
     enable-native-gpu-memory-buffers enable-network-information-downlink-max enable-parallel-downloading
     enable-potentially-annoying-security-features enable-precise-memory-info
-    enable-prefer-compositing-to-lcd-text enable-quic enable-smooth-scrolling enable-spatial-navigation
+    enable-prefer-compositing-to-lcd-text enable-privacy-sandbox-ads-apis enable-quic
+    enable-smooth-scrolling enable-spatial-navigation
     enable-speech-input enable-strict-mixed-content-checking enable-strict-powerful-feature-restrictions
     enable-surface-synchronization enable-tls13-early-data enable-touch-drag-drop enable-touchview
     enable-unsafe-swiftshader enable-unsafe-webgpu enable-usermedia-screen-capturing enable-viewport
@@ -121,7 +122,7 @@ _FLAGS = """
     suppress-message-center-popups top-chrome-touch-ui touch-events unlimited-storage
     unsafely-disable-devtools-self-xss-warnings use-fake-ui-for-digital-identity use-fake-ui-for-fedcm
     use-fake-ui-for-media-stream use-mobile-user-agent use-mock-keychain
-    webtransport-developer-mode webview-disable-safebrowsing-support
+    webtransport-developer-mode webview-disable-safebrowsing-support wm-window-animations-disabled
 """
 _WORD = form(r"[A-Za-z0-9_.-]{0,64}", "a word")
 _ORIGINS = form(r"(?i)[A-Za-z0-9_.:,*/\[\]-]*", "origins separated by commas")
@@ -200,7 +201,8 @@ SWITCHES: Mapping[str, Form] = {
     **table(
         NUMBER,
         """
-        device-scale-factor disk-cache-size force-device-scale-factor force-gpu-mem-available-mb
+        animation-duration-scale device-scale-factor disk-cache-size force-device-scale-factor
+        force-gpu-mem-available-mb
         gpu-program-cache-size-kb high-dpi-support log-level max-active-webgl-contexts max-gum-fps
         max-web-media-player-count media-cache-size num-raster-threads renderer-process-limit v
         virtual-time-budget webrtc-max-cpu-consumption-percentage
@@ -229,7 +231,9 @@ SWITCHES: Mapping[str, Form] = {
         """,
     ),
     **table(LANGUAGES, "accept-lang lang"),
-    **table(WEB_URL, "app homepage proxy-pac-url"),
+    **table(WEB_URL, "app proxy-pac-url"),
+    # SeleniumBase's --uc asks for chrome://version/, which only shows something.
+    "homepage": Form(lambda value: value == "chrome://version/" or WEB_URL.fits(value), WEB_URL.words),
     **table(_ORIGINS, "isolate-origins origin-to-force-quic-on unsafely-treat-insecure-origin-as-secure"),
     "blink-settings": Form(
         _are_blink_settings, f"settings of the names {', '.join(sorted(_BLINK_SETTINGS))}"
