@@ -156,6 +156,26 @@ async def test_a_page_whose_token_was_revoked_says_so_and_leads_to_the_login(her
     await page.sees(OUTSIDE)
 
 
+async def test_a_dialog_has_the_keyboard_as_soon_as_it_is_there(herd: Herd, page: Page) -> None:
+    await page.open(f"{herd.url}/#access")
+    await log_in(page, admin_token(herd))
+    await page.sees("New token", at="#accounts")
+
+    has_keyboard = await page.wait_for(
+        """
+        const done = arguments[arguments.length - 1];
+        const look = () => {
+            const dialog = document.querySelector("dialog");
+            if (dialog) done(dialog.matches(":modal"));
+        };
+        new MutationObserver(look).observe(document.body, {childList: true, subtree: true});
+        document.querySelector("#accounts .main").click();
+        """
+    )
+
+    assert has_keyboard
+
+
 async def test_an_operator_makes_a_token_and_revokes_it(herd: Herd, page: Page) -> None:
     await page.open(f"{herd.url}/#access")
     await log_in(page, admin_token(herd))

@@ -1,7 +1,7 @@
 // One session in full: what it is, what it asked for and got, and what happened to it.
 
 import { ask } from "/static/live.js";
-import { html, useEffect, useRef, useState } from "/static/page.js";
+import { html, useEffect, useLayoutEffect, useRef, useState } from "/static/page.js";
 import { EndButton, seesAccounts, State } from "/static/sessions.js";
 import { Shareable } from "/static/share.js";
 import { Video } from "/static/video.js";
@@ -10,7 +10,7 @@ import { browserOf, clockTime, duration, secondsSince } from "/static/words.js";
 export function Details({ id, overview, me, now, choose }) {
   const [session, problem] = useSession(id, overview);
   const panel = useRef(null);
-  useEffect(() => {
+  useLayoutEffect(() => {
     const before = document.activeElement;
     const element = panel.current;
     element.focus();

@@ -1,6 +1,6 @@
 // A question that has to be answered before anything else: the browser keeps the keyboard in it.
 
-import { html, useEffect, useRef, useState } from "/static/page.js";
+import { html, useLayoutEffect, useRef, useState } from "/static/page.js";
 
 /** `act` does what is asked; the dialog closes when it has succeeded, and else says why it has not. */
 export function Question({ title, yes, act, close, isDanger, children }) {
@@ -34,7 +34,8 @@ export function Question({ title, yes, act, close, isDanger, children }) {
 /** One that `stays` is not closed by Escape. */
 export function Dialog({ title, close, stays, children }) {
   const element = useRef(null);
-  useEffect(() => {
+  // Before it is drawn: a key that is pressed then is for the dialog.
+  useLayoutEffect(() => {
     const before = document.activeElement;
     element.current.showModal();
     return () => before?.focus();

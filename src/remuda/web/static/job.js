@@ -2,7 +2,7 @@
 
 import { codes, hasEnded, runtime, stateOf } from "/static/jobs.js";
 import { ask, send } from "/static/live.js";
-import { html, useEffect, useRef, useState } from "/static/page.js";
+import { html, useEffect, useLayoutEffect, useRef, useState } from "/static/page.js";
 import { clockTime, count, size } from "/static/words.js";
 
 const LINES = 200;
@@ -10,7 +10,7 @@ const LINES = 200;
 export function JobDetails({ ident, job, now, choose }) {
   const [detail, problem, readAgain] = useDetail(ident, job);
   const panel = useRef(null);
-  useEffect(() => {
+  useLayoutEffect(() => {
     const before = document.activeElement;
     panel.current.focus();
     const onKey = (event) => event.key === "Escape" && choose(null);
