@@ -16,8 +16,11 @@ def hide_secrets() -> None:
     """Takes credentials out of the arguments that the kernel shows; `sys.argv` keeps them."""
     if sys.platform != "linux":
         return
+    try:
+        fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+    except OSError:  # No process is seen here.
+        return
     # proc(5), fields 48 and 49: where in the memory the arguments begin and end.
-    fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
     start, end = int(fields[45]), int(fields[46])
     memory = (ctypes.c_char * (end - start)).from_address(start)
     memory.raw = b"\0".join(map(_without_secrets, memory.raw.split(b"\0")))

@@ -338,7 +338,7 @@ def remove_directory(directory: Path) -> None:
     for name in _HOME if os.geteuid() != 0 else ():
         with suppress(OSError):
             (home / name).chmod(0o700)
-    # That one last: by its name the rest is found again.
+    # The home first: if this process is killed here, it is found again by the directory.
     shutil.rmtree(home, ignore_errors=True)
     shutil.rmtree(directory, ignore_errors=True)
 

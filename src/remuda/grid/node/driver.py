@@ -50,7 +50,7 @@ BROWSER_PID = "browser.pid"
 """Where `launch-chromium` writes the browser's pid down, below TMPDIR."""
 PROGRAMS = "NativeMessagingHosts"
 """Where a Chromium looks in its profile for the programs that extensions may start."""
-LIBRARIES = ("SODA", "TranslateKit", "screen_ai")
+LIBRARIES = ("SODA", "TranslateKit", "WidevineCdm", "screen_ai")
 """Where it looks for the libraries of components. They come from the network, but the herd's browsers update
 no components, and one that is there is not verified again."""
 
