@@ -34,7 +34,7 @@ up: ## Start the herd, installing what is missing for that
 # shown if something is wrong, so that the result of the tests is the last that is read.
 test: setup lint ## Run the checks and every test
 	@log=$$(mktemp); nice sh -c '$(TYPES)' > $$log 2>&1 & types=$$!; \
-	$(BIN)/pytest -n $(JOBS) --dist loadgroup $(ARGS); tests=$$?; \
+	$(BIN)/python tools/run_tests.py -n $(JOBS) --dist loadgroup $(ARGS); tests=$$?; \
 	wait $$types; types=$$?; [ $$types = 0 ] || cat $$log; rm $$log; \
 	exit $$((tests ? tests : types))
 
