@@ -33,7 +33,7 @@ from remuda.base.config import Config, option
 from remuda.base.landlock import Fence, forbid_new_privileges, landlock_version
 from remuda.base.processes import die_with_parent
 from remuda.base.programs import helpers_of, loader_of
-from remuda.base.syncs import skip_syncs
+from remuda.base.seccomp import skip_syncs
 from remuda.base.users import BrowserUser, claim_user, read_uids, take_identity
 
 _CLONE_NEWUSER = 0x10000000
