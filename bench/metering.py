@@ -41,6 +41,7 @@ from remuda.metering.s3 import S3
 from remuda.metering.usage import TimeRange, UsageReader
 from remuda.store import Store
 from remuda.store.embedded import embedded_redis
+from remuda.store.url import parse_url
 
 WRITES = 12
 COMMANDS = 42
@@ -144,7 +145,8 @@ def redis_benchmark(url: str, *options: str) -> float:
     program = shutil.which("redis-benchmark")
     if program is None:
         raise SystemExit("redis-benchmark is missing: apt-get install redis-tools")
-    command = [program, "-s", url.removeprefix("unix://"), "--csv", *options]
+    redis = parse_url(url)
+    command = [program, "-s", redis.path, "-a", redis.password, "--csv", *options]
     lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
     return float(lines[-1].split('","')[1].strip('"'))
 

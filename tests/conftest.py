@@ -122,7 +122,7 @@ async def playwright() -> AsyncIterator[Playwright]:
 @pytest.fixture
 def server() -> Iterator[servers.Server]:
     """A Redis server of the test's own, to pause, kill and restart."""
-    with servers.server() as server:
+    with servers.server(password="pw") as server:
         yield server
 
 

@@ -103,7 +103,10 @@ class Deployment:
 def open_deployment() -> Iterator[Deployment]:
     """A deployment without roles yet; in the end, nothing of it is left."""
     # A short path: Chromium puts a socket below it.
-    with tempfile.TemporaryDirectory(prefix="remuda-test-") as home, servers.server() as server:
+    with (
+        tempfile.TemporaryDirectory(prefix="remuda-test-") as home,
+        servers.server(password="pw") as server,
+    ):
         Path(home).chmod(0o711)  # Nodes are not root's, even if the tests are.
         deployment = Deployment(server.url, Path(home))
         try:

@@ -21,6 +21,7 @@ import psutil
 
 from processes import command_of, find_processes, kill, name_of
 from remuda.base.processes import die_with_parent
+from remuda.store.embedded import url_of
 
 REMUDA = [sys.executable, "-m", "remuda.cli.main"]
 # Generous: the machine may be busy with other tests. Nothing waits for it in vain.
@@ -35,7 +36,6 @@ class Herd:
     def __init__(self, data: Path, *args: str, environ: Mapping[str, str] | None = None) -> None:
         self.data = data
         self.mark = str(uuid.uuid4())
-        self._socket = str(data.resolve() / "redis" / "redis.sock")
         self.lines: list[str] = []
         self._stdout: queue.Queue[str | None] = queue.Queue()
         self.process = subprocess.Popen(
@@ -74,7 +74,7 @@ class Herd:
 
     @property
     def redis_url(self) -> str:
-        return f"unix://{self._socket}"
+        return url_of(self.data / "redis")
 
     @property
     def redis(self) -> psutil.Process:
@@ -97,7 +97,7 @@ class Herd:
     def processes(self) -> list[psutil.Process]:
         """Everything that it has started and that still runs, itself included."""
         # Redis writes its title over its environment, but the title names its socket.
-        return find_processes(MARK, self.mark, named=f":{self._socket}")
+        return find_processes(MARK, self.mark, named=f":{self.data.resolve()}/redis/")
 
     def process_of(self, *words: str) -> psutil.Process:
         """The one process whose command line has all these words."""

@@ -211,7 +211,7 @@ class SpreadHerd:
         self._count = 0
         self.redises = {port: self._start_redis(port, 6379) for port in (6379, 6380, 6381)}
         self._sentinel = self._start_sentinel()
-        self.redis_url = f"redis+sentinel://{front.address}:26379/main"
+        self.redis_url = f"redis+sentinel://:pw@{front.address}:26379/main?sentinel_password=pw"
         # What a listener that closes has not accepted yet goes to the one that takes over (Linux 5.14).
         subprocess.run(front.command("sysctl", "-qw", "net.ipv4.tcp_migrate_req=1"), check=False)
 
@@ -233,9 +233,10 @@ class SpreadHerd:
     def _start_redis(self, port: int, master: int) -> Process:
         follow = ("--replicaof", self.front.address, str(master)) if port != master else ()
         # A master without a replica takes no write. With a second one, a new master has a replica at once.
-        safe = ("--min-replicas-to-write", "1", "--min-replicas-max-lag", "10", "--protected-mode", "no")
+        safe = ("--min-replicas-to-write", "1", "--min-replicas-max-lag", "10")
+        locked = ("--requirepass", "pw", "--masterauth", "pw")
         quick = ("--repl-diskless-sync-delay", "0", "--save", "", "--appendonly", "yes")
-        redis = self._redis(f"redis-{port}", "--port", str(port), *follow, *safe, *quick)
+        redis = self._redis(f"redis-{port}", "--port", str(port), *follow, *safe, *locked, *quick)
         redis.wait_for("Ready to accept connections")
         return redis
 
@@ -246,7 +247,8 @@ class SpreadHerd:
     def _start_sentinel(self) -> Process:
         config = self.directory / "sentinel.conf"
         config.write_text(
-            f"port 26379\nsentinel monitor main {self.front.address} 6379 1\nprotected-mode no\n"
+            f"port 26379\nrequirepass pw\nsentinel monitor main {self.front.address} 6379 1\n"
+            "sentinel auth-pass main pw\n"
             "sentinel down-after-milliseconds main 3000\nsentinel failover-timeout main 6000\n"
         )
         sentinel = self._redis("sentinel", str(config), "--sentinel")
@@ -284,10 +286,13 @@ class SpreadHerd:
         # Not by redis-cli: tests ask again and again, and each would be a process.
         reader = hiredis.Reader(encoding="utf-8", replyError=AssertionError)
         with socket.create_connection((self.front.address, 26379), DEADLINE) as connection:
-            connection.sendall(" ".join(("sentinel", *words, "\r\n")).encode())
-            while (answer := reader.gets()) is False:
-                reader.feed(connection.recv(1 << 16))
-        return answer
+            connection.sendall(b"AUTH pw\r\n" + " ".join(("sentinel", *words, "\r\n")).encode())
+            answers: list[Any] = []
+            while len(answers) < 2:
+                while (answer := reader.gets()) is False:
+                    reader.feed(connection.recv(1 << 16))
+                answers.append(answer)
+        return answers[-1]
 
     def master_port(self) -> int:
         """The port of the Redis that Sentinel calls the master."""

@@ -6,6 +6,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from remuda.store.url import parse_url
+
 Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
@@ -22,14 +24,16 @@ async def listening(talk: Talk) -> AsyncIterator[str]:
 
 
 class Proxy:
-    """Passes everything on to Redis and keeps what it was sent, one entry for each read."""
+    """Logs in to Redis, passes everything on and keeps what it was sent, one entry for each read."""
 
     def __init__(self, redis_url: str) -> None:
-        self._target = redis_url.removeprefix("unix://")
+        self._redis = parse_url(redis_url)
         self.received: list[bytes] = []
 
     async def talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        redis_reader, redis_writer = await asyncio.open_unix_connection(self._target)
+        redis_reader, redis_writer = await asyncio.open_unix_connection(self._redis.path)
+        redis_writer.write(f"AUTH {self._redis.password}\r\n".encode())
+        assert await redis_reader.readline() == b"+OK\r\n"
         answers = asyncio.create_task(_pass_on(redis_reader, writer), name="answers of Redis")
         while chunk := await reader.read(1 << 20):
             self.received.append(chunk)

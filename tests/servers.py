@@ -16,6 +16,7 @@ import pytest
 
 from remuda.base.processes import die_with_parent
 from remuda.store.embedded import find_server
+from remuda.store.url import parse_url
 
 # Debian's redis-tools ships the server under this name: it looks at argv[0] to know what it is.
 _DEBIAN = Path("/usr/bin/redis-check-rdb")
@@ -41,13 +42,18 @@ class Server:
     """One Redis server on a unix socket, and on a TCP port if told to; with a config, a Sentinel."""
 
     def __init__(
-        self, directory: Path, *options: str, engine: str = EMBEDDED, sentinel_config: str = ""
+        self,
+        directory: Path,
+        *options: str,
+        engine: str = EMBEDDED,
+        password: str = "",
+        sentinel_config: str = "",
     ) -> None:
         self.directory = directory
         self.socket = directory / "redis.sock"
-        self.url = f"unix://{self.socket}"
+        self.url = f"unix://:{password}@{self.socket}" if password else f"unix://{self.socket}"
         self._binary = binary_of(engine)
-        self._options = options
+        self._options = (*options, "--requirepass", password) if password else options
         self._config: tuple[str, ...] = ()
         if sentinel_config:
             (directory / "sentinel.conf").write_text(sentinel_config)
@@ -98,11 +104,14 @@ class Server:
 
 
 @contextmanager
-def server(*options: str, engine: str = EMBEDDED, sentinel_config: str = "") -> Iterator[Server]:
+def server(
+    *options: str, engine: str = EMBEDDED, password: str = "", sentinel_config: str = ""
+) -> Iterator[Server]:
     """A running server of its own for one test."""
     # Not pytest's tmp_path: a socket's path has to be short.
     with tempfile.TemporaryDirectory(prefix="remuda-test-") as directory:
-        running = Server(Path(directory), *options, engine=engine, sentinel_config=sentinel_config)
+        place = Path(directory)
+        running = Server(place, *options, engine=engine, password=password, sentinel_config=sentinel_config)
         try:
             yield running.start()
         finally:
@@ -111,8 +120,12 @@ def server(*options: str, engine: str = EMBEDDED, sentinel_config: str = "") -> 
 
 def empty(url: str) -> None:
     """Has the server at this socket forget everything."""
+    parsed = parse_url(url)
     with socket.socket(socket.AF_UNIX) as connection:
-        connection.connect(url.removeprefix("unix://"))
+        connection.connect(parsed.path)
+        if parsed.password:
+            connection.sendall(f"AUTH {parsed.password}\r\n".encode())
+            assert connection.recv(100) == b"+OK\r\n"
         connection.sendall(b"FLUSHALL\r\n")
         assert connection.recv(100) == b"+OK\r\n"
 

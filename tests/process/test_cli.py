@@ -305,9 +305,36 @@ def test_a_role_whose_data_directory_is_a_file_says_so(redis_url: str, tmp_path:
     assert result.stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize(
-    "command", [("up", "--port", "0"), ("run", "orchestrator"), ("run", "worker", "--browser", "chromium")]
-)
+STARTS_BROWSERS = [("up", "--port", "0"), ("run", "orchestrator"), ("run", "worker", "--browser", "chromium")]
+
+
+@pytest.mark.parametrize("command", STARTS_BROWSERS)
+def test_who_starts_browsers_refuses_a_redis_that_answers_without_a_password(
+    debian_url: str, tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    result = remuda_process(*command, "--redis", debian_url, "--data", str(tmp_path / "data"))
+
+    assert result.returncode == 1
+    assert result.stderr.startswith(
+        f"remuda: Redis at {debian_url[len('unix://') :]} answers without a password"
+    )
+    assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("args", [("orchestrator", "--insecure-redis"), ("storage",)])
+def test_other_roles_and_operators_who_say_so_use_such_a_redis(
+    debian_url: str, tmp_path: Path, args: tuple[str, ...]
+) -> None:
+    # What stops them is their data directory.
+    (tmp_path / "file").touch()
+
+    result = remuda_process("run", *args, "--redis", debian_url, "--data", str(tmp_path / "file"))
+
+    assert "without a password" not in result.stderr
+    assert str(tmp_path / "file") in result.stderr
+
+
+@pytest.mark.parametrize("command", STARTS_BROWSERS)
 @pytest.mark.parametrize("fault", ["does not exist or cannot be written to", "is longer than "])
 def test_who_starts_browsers_says_that_the_temporary_directory_is_unusable(
     redis_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...], fault: str

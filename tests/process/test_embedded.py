@@ -6,16 +6,19 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import psutil
 import pytest
 
 from remuda.base.errors import Misconfigured, StoreUnavailable
+from remuda.base.seccomp import is_kept_from_browsers
 from remuda.keyspace.fleet import LEASE
 from remuda.store import Store, embedded
-from remuda.store.embedded import embedded_redis, find_server
+from remuda.store.embedded import SOCKET, embedded_redis, find_server, url_of
 from remuda.store.memory import read_memory
+from remuda.store.url import parse_url
 from waiting import eventually
 
 STRING = LEASE("test")
@@ -62,6 +65,37 @@ async def test_data_survive_the_servers_sudden_death(tmp_path: Path) -> None:
 
     async with embedded_redis(tmp_path) as url, Store(url) as store:
         assert await store.get(STRING) == "kept"
+
+
+async def test_who_only_connects_is_not_believed(tmp_path: Path) -> None:
+    async with embedded_redis(tmp_path) as url:
+        with pytest.raises(StoreUnavailable, match="NOAUTH"):
+            await Store(f"unix://{parse_url(url).path}").__aenter__()
+
+
+async def test_its_password_is_in_a_file_of_its_user_and_nowhere_else(tmp_path: Path) -> None:
+    async with embedded_redis(tmp_path) as url:
+        server = Path(f"/proc/{await pid_of(url)}")
+        password = parse_url(url).password
+
+        assert (tmp_path / "password").read_text() == password
+        assert (tmp_path / "password").stat().st_mode & 0o777 == 0o600
+        assert password not in url
+        for shown in (server / "cmdline", server / "environ", Path("/proc/self/environ")):
+            assert password.encode() not in shown.read_bytes()
+
+    async with embedded_redis(tmp_path) as url:
+        assert parse_url(url).password == password
+    async with embedded_redis(tmp_path / "other") as url:
+        assert parse_url(url).password != password
+
+
+async def test_it_listens_elsewhere_where_browsers_would_reach_its_path() -> None:
+    with tempfile.TemporaryDirectory(dir="/tmp", prefix="r") as directory:
+        assert len(f"{directory}/{SOCKET}") == 25
+        async with embedded_redis(Path(directory)) as url:
+            assert is_kept_from_browsers(parse_url(url).path)
+            assert url_of(Path(directory)) == url
 
 
 async def test_its_memory_has_a_limit(tmp_path: Path) -> None:

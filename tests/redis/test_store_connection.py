@@ -10,6 +10,7 @@ from proxies import Proxy, listening
 from remuda.base.errors import StoreUnavailable
 from remuda.keyspace.fleet import BELL, LEASE, ROLE
 from remuda.store import Store, Subscription
+from remuda.store.url import parse_url
 from servers import Server
 from waiting import eventually
 
@@ -158,7 +159,7 @@ async def test_pushes_between_replies_confuse_neither(any_store: Store, any_url:
 
 async def test_a_subscription_that_redis_refuses_shifts_no_replies(any_store: Store, any_url: str) -> None:
     await any_store.send("ACL", "SETUSER", "mute", "on", ">pw", "~*", "+@all", "resetchannels")
-    url = any_url.replace("unix://", "unix://mute:pw@")
+    url = f"unix://mute:pw@{parse_url(any_url).path}"
 
     async with Store(url) as store:
         with store.subscribe(BELL_A):
@@ -206,7 +207,7 @@ async def test_a_channel_left_while_redis_was_away_stays_left(store: Store, redi
 
 
 async def test_a_database_and_a_name_are_chosen_again_after_a_cut(store: Store, redis_url: str) -> None:
-    async with Store(f"{redis_url}?db=3", name="cut") as third:
+    async with Store(f"{redis_url}&db=3", name="cut") as third:
         await third.set(STRING, "in 3")
         await cut(store, "cut")
         await eventually(lambda: not third.is_connected)
@@ -307,7 +308,7 @@ async def test_a_refused_greeting_leaves_no_unread_error_behind(
     gc.collect()  # What other tests have left behind.
     caplog.clear()
     with caplog.at_level(logging.ERROR), pytest.raises(StoreUnavailable, match="WRONGPASS"):
-        await Store(f"{redis_url.replace('unix://', 'unix://bob:pw@')}?db=1").__aenter__()
+        await Store(f"unix://bob:pw@{parse_url(redis_url).path}?db=1").__aenter__()
 
     gc.collect()
     await asyncio.sleep(0)

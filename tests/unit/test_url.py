@@ -1,12 +1,13 @@
 """Redis URLs: what each form means, what is wrong with a bad one, and that no password is ever shown."""
 
+import os
 import ssl
 from pathlib import Path
 
 import pytest
 
 from remuda.base.errors import Misconfigured
-from remuda.store.url import parse_url
+from remuda.store.url import parse_url, reach_by_group
 
 SECRET = "s3cr3t"
 
@@ -124,8 +125,8 @@ def test_no_text_shows_the_password_of_the_sentinels(path: str) -> None:
         ("redis://db/-1", "database"),
         ("redis://db/1/2", "database"),
         ("redis://[::1", "IPv6"),
-        ("redis://db?db=3", "options: none"),
-        ("rediss://db?verfiy=no", "options: ca, cert, key, verify"),
+        ("redis://db?db=3", "options: password_file"),
+        ("rediss://db?verfiy=no", "options: ca, cert, key, password_file, verify"),
         ("unix://", "absolute path"),
         ("unix:///", "absolute path"),
         ("unix:redis.sock", "absolute path"),
@@ -133,9 +134,9 @@ def test_no_text_shows_the_password_of_the_sentinels(path: str) -> None:
         ("unix:///run/redis.sock?db=x", "database"),
         ("redis+sentinel://a:1,b:2", "no service"),
         ("redis+sentinel://a:1,b:2/", "no service"),
-        ("redis+sentinel://a/main?sentinel_tls=yes", "options: sentinel_password, sentinel_username"),
+        ("redis+sentinel://a/main?sentinel_tls=yes", "options: password_file, sentinel_password, sentinel_p"),
         ("rediss+sentinel://a/main?sentinel_tls=on", "must be yes or no"),
-        ("redis://a?sentinel_password=x", "options: none"),
+        ("redis://a?sentinel_password=x", "options: password_file"),
         ("rediss://db?ca=/nowhere/ca.pem", "its ca, /nowhere/ca.pem, cannot be used: no such file"),
     ],
 )
@@ -191,3 +192,56 @@ def test_an_error_never_shows_the_password_of_a_bad_url(text: str) -> None:
         parse_url(text)
 
     assert SECRET not in caught.value.message
+
+
+@pytest.mark.parametrize("form", ["unix:///run/a.sock?", "redis://ann@db/3?", "redis+sentinel://db/main?"])
+def test_a_password_can_be_in_a_file(tmp_path: Path, form: str) -> None:
+    file = tmp_path / "password"
+    file.write_text(f"{SECRET}\n")
+
+    url = parse_url(f"{form}password_file={file}")
+
+    assert url.password == SECRET
+    assert SECRET not in f"{url} {url!r}"
+
+
+def test_sentinels_have_a_file_of_their_own(tmp_path: Path) -> None:
+    (tmp_path / "password").write_text(SECRET)
+
+    url = parse_url(f"redis+sentinel://:pw@db/main?sentinel_password_file={tmp_path}/password")
+
+    assert (url.password, url.sentinel_password) == ("pw", SECRET)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (
+            "redis://db?password_file=/none",
+            "its password_file, /none, cannot be read: No such file or directory",
+        ),
+        ("redis://db?password_file=/dev/null", "its password_file, /dev/null, is empty"),
+        ("redis://:pw@db?password_file=/dev/null", "it has a password and a password_file"),
+        (
+            "redis+sentinel://db/main?sentinel_password=pw&sentinel_password_file=/dev/null",
+            "it has a password and a sentinel_password_file",
+        ),
+    ],
+)
+def test_a_file_without_a_password_is_told(text: str, problem: str) -> None:
+    with pytest.raises(Misconfigured, match=problem):
+        parse_url(text)
+
+
+def test_who_gives_up_root_takes_the_passwords_along(tmp_path: Path) -> None:
+    (tmp_path / "password").write_text("p@ss/w:rd")
+    (tmp_path / "password").chmod(0o600)
+    file = f"password_file={tmp_path}/password"
+
+    text = reach_by_group(f"redis+sentinel://ann@db:1/main/2?{file}&sentinel_{file}", os.getgid())
+
+    assert text is not None
+    url = parse_url(text)
+    assert (url.username, url.password, url.sentinel_password) == ("ann", "p@ss/w:rd", "p@ss/w:rd")
+    assert (url.hosts, url.service, url.db) == ((("db", 1),), "main", 2)
+    assert "password_file" not in text

@@ -76,8 +76,14 @@ class HerdConfig:
     )
     redis: str = option(
         "",
-        "Redis to use instead of the embedded one: redis://, rediss://, unix:// or redis+sentinel://.",
+        "Redis to use instead of the embedded one: redis://, rediss://, unix:// or redis+sentinel://. It has "
+        "to ask for a password, which ?password_file=FILE keeps out of the URL.",
         secret=True,
+    )
+    insecure_redis: bool = option(
+        False,
+        "Start browsers beside a Redis or a Sentinel that answers without a password: a client can then have "
+        "its browser change what is in there.",
     )
     redis_megabytes: Count = option(
         0, "Memory limit of the embedded Redis in megabytes; 0 means a quarter of the machine's memory."

@@ -25,6 +25,10 @@ Advertise = Annotated[
 ]
 Data = Annotated[Path | None, typer.Option("--data", help="Directory for all state (default ./.remuda).")]
 Redis = Annotated[str | None, typer.Option("--redis", help="Redis to use instead of the embedded one.")]
+InsecureRedis = Annotated[
+    bool | None,
+    typer.Option("--insecure-redis", help="Start browsers although Redis answers without a password."),
+]
 Slots = Annotated[
     int | None, typer.Option("--slots", help="Concurrent sessions (default: number of CPU cores).")
 ]

@@ -22,7 +22,7 @@ from urllib.parse import quote
 from remuda.base.config import Config, HerdConfig
 from remuda.base.errors import InvalidArgument, Misconfigured, StoreUnavailable, reason_of
 from remuda.store import Store
-from remuda.store.embedded import SOCKET
+from remuda.store.embedded import SOCKET, url_of
 
 SAVE_TIMEOUT = 600.0
 LOOK_EVERY = 0.1
@@ -78,11 +78,11 @@ def make_backup(config: Config, file: Path) -> None:
 
 async def _save(directory: Path) -> bool:
     """Has a running Redis write its snapshot; False if none runs there."""
-    socket = (directory / SOCKET).resolve()
-    if not socket.exists():
+    url = url_of(directory)
+    if not url:
         return False
     try:
-        store = await Store(f"unix://{socket}", name="backup").__aenter__()
+        store = await Store(url, name="backup").__aenter__()
     except StoreUnavailable:
         return False
     try:

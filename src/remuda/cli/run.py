@@ -20,6 +20,7 @@ from remuda.fleet.role import Life, install_signals
 from remuda.fleet.room import RoleKind, Room, Surroundings, role_kinds
 from remuda.fleet.tracing import TracingConfig, exporting
 from remuda.store import Store
+from remuda.store.strangers import check_strangers
 
 
 def run_roles(names: Sequence[str], config: Config, *, rooms: Sequence[Room] = ROOMS) -> None:
@@ -45,6 +46,8 @@ async def _live(kinds: Sequence[RoleKind], config: Config, rooms: Sequence[Room]
     # Around the roles: the spans of their last moments are exported too.
     async with exporting(config[TracingConfig]), Store(herd.redis, prefix=herd.prefix, name=title) as store:
         await store.check_rights()
+        if any(kind.starts_browsers for kind in kinds) and not herd.insecure_redis:
+            await check_strangers(store.url)
         tls = InternalTls.of(config)
         surroundings = Surroundings(store, config, rooms, tls)
         is_alone = len(kinds) == 1

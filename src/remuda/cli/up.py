@@ -41,6 +41,7 @@ from remuda.gateway.room import LISTENER, GatewayConfig
 from remuda.ops.doctor import LOCK
 from remuda.store import Store
 from remuda.store.embedded import embedded_redis
+from remuda.store.strangers import check_strangers
 
 log = get_logger(__name__)
 
@@ -140,6 +141,8 @@ async def _redis(config: Config) -> AsyncIterator[str]:
         # Once, here: else each of its processes would say that it cannot be used.
         async with Store(herd.redis, prefix=herd.prefix, name="up") as store:
             await store.check_rights()
+            if not herd.insecure_redis:
+                await check_strangers(store.url)
             _say("redis", redact(herd.redis))
         yield herd.redis
         return

@@ -63,6 +63,8 @@ class RoleKind:
     """Whether it serves the public port. `remuda up` gives it a process and the listening socket."""
     ends_with_herd: bool = False
     """Whether it leaves at once when the herd that started it is gone: its clients come through that."""
+    starts_browsers: bool = False
+    """Whether browsers run on its machine. Then its Redis must ask everybody for a password."""
     raises_limit: bool = True
     """Whether its process takes as many file descriptors as the system grants."""
 

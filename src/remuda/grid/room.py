@@ -159,7 +159,9 @@ ROOM = Room(
     roles=[
         RoleKind(name="manager", make=_manager),
         # With other roles in its process it does not wait for its sessions: `remuda up` ends when told to.
-        RoleKind(name="orchestrator", make=_orchestrator, drain_alone=_drain_orchestrator),
+        RoleKind(
+            name="orchestrator", make=_orchestrator, drain_alone=_drain_orchestrator, starts_browsers=True
+        ),
     ],
     routes=_routes,
     overview=_overview,

@@ -12,6 +12,7 @@ from remuda.keyspace.metering import POISON
 from remuda.metering.room import spool_directory
 from remuda.metering.spool import segments
 from remuda.store import Store
+from remuda.store.embedded import url_of
 
 TIMEOUT = 3.0
 OLD = 900.0
@@ -56,8 +57,7 @@ def judge_poison(count: int | None) -> Check:
 
 def _count_poison(config: Config) -> int | None:
     herd = config[HerdConfig]
-    socket = herd.data.resolve() / "redis" / "redis.sock"
-    url = herd.redis or (f"unix://{socket}" if socket.exists() else "")
+    url = herd.redis or url_of(herd.data / "redis")
     if not url:
         return None
 

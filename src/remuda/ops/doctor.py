@@ -19,13 +19,14 @@ from typing import Any
 
 from remuda.base.config import Config, HerdConfig
 from remuda.base.disk import find_lack, places_of
-from remuda.base.errors import RemudaError
+from remuda.base.errors import Misconfigured, RemudaError, StoreUnavailable
 from remuda.base.log import redact
 from remuda.base.programs import Program, probe
 from remuda.fleet.leftovers import TEMPORARY_ADVICE, find_temporary_fault
 from remuda.fleet.room import Check, CheckState, Question, Room, Topic
 from remuda.store.embedded import find_server
 from remuda.store.store import Store
+from remuda.store.strangers import check_strangers
 
 OLDEST_PYTHON = (3, 11)
 OLDEST_REDIS = (7, 0)
@@ -56,6 +57,7 @@ async def examine(config: Config, rooms: Sequence[Room], *, ping: Ping = ask_red
     herd = config[HerdConfig]
     looks: list[tuple[Topic, Coroutine[Any, Any, Sequence[Check]]]] = [
         (Topic.HERD, look_at_redis(herd.redis, ping)),
+        (Topic.HERD, look_at_password(herd.redis, is_required=not herd.insecure_redis)),
         (Topic.HERD, look_at_port(herd.host, herd.port, herd.data)),
         (Topic.HERD, asyncio.to_thread(look_at_data, herd.data, megabytes=herd.min_free_megabytes)),
         (Topic.HERD, asyncio.to_thread(look_at_system)),
@@ -107,6 +109,20 @@ async def _look_at_remote_redis(url: str, ping: Ping) -> Check:
     except TimeoutError:
         return Check("redis", CheckState.FAIL, f"{redact(url)} does not answer", advice)
     return judge_redis(version, redact(url))
+
+
+async def look_at_password(url: str, *, is_required: bool) -> list[Check]:
+    """Whether the Redis of this URL asks everybody for a password. The embedded one does."""
+    if not url:
+        return []
+    try:
+        async with Store(url, name="doctor", timeout=PING_TIMEOUT) as store:
+            await check_strangers(store.url)
+    except Misconfigured as error:
+        return [Check("redis password", CheckState.FAIL if is_required else CheckState.WARN, error.message)]
+    except StoreUnavailable:
+        return []  # `look_at_redis` says so.
+    return [Check("redis password", CheckState.OK, "it asks for one")]
 
 
 def judge_embedded_redis(server: Program | None) -> Check:

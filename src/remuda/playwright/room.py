@@ -188,6 +188,7 @@ ROOM = Room(
             drain=_drain_worker,
             needs_own_process=True,
             ends_with_herd=True,
+            starts_browsers=True,
             # Its clients are connected to its browser server, which raises its limit itself.
             raises_limit=False,
         )

@@ -26,7 +26,10 @@ async def dial(url: StoreUrl, make_wire: Callable[[], Wire], *, name: str) -> Wi
 def _explain_redis(error: OSError | UnicodeError | RemudaError) -> str:
     text = str(error)
     if text.startswith("NOAUTH"):
-        return "it requires a password; add it to the URL, as in redis://:PASSWORD@host (NOAUTH)"
+        return (
+            "it requires a password; add it to the URL, as in redis://:PASSWORD@host or ?password_file=FILE "
+            "(NOAUTH)"
+        )
     if text.startswith("WRONGPASS"):
         return "it refused the user or the password of the URL (WRONGPASS)"
     return explain(error)

@@ -1,7 +1,8 @@
 """The Redis server that comes with the installation: a real one, on a unix socket in the data directory.
 
 It persists by append-only file, so a restart keeps the state, and it dies with the process that
-started it, also when that one is killed.
+started it, also when that one is killed. It asks for a password, which is in a file of the directory only: a
+browser of the same user could be made to connect to the socket.
 """
 
 import asyncio
@@ -13,8 +14,9 @@ import signal
 import subprocess
 import tempfile
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
+from secrets import token_hex
 from typing import IO
 from urllib.parse import quote
 
@@ -23,6 +25,7 @@ import psutil
 from remuda.base.errors import Misconfigured, StoreUnavailable
 from remuda.base.log import get_logger
 from remuda.base.processes import die_with_parent, until_exit
+from remuda.base.seccomp import is_kept_from_browsers
 from remuda.store.store import Store
 
 log = get_logger(__name__)
@@ -34,6 +37,7 @@ RESTART_PAUSE = 1.0
 CLAIM_TIMEOUT = 3.0
 SOCKET = "redis.sock"
 """In the directory: the socket, or a link to it where its path would be too long."""
+PASSWORD = "password"
 # Linux keeps a socket's path in 108 bytes.
 _LONGEST_SOCKET_PATH = 100
 
@@ -69,7 +73,8 @@ async def embedded_redis(
             mode = "700" if group is None else "770"
             limit = megabytes * 1_000_000 or psutil.virtual_memory().total // 4
             command = _command(binary, directory, socket, socket_mode=mode, memory=limit)
-            server = _Server(command, directory, socket, lock=lock, output=output)
+            password = _password_of(directory)
+            server = _Server(command, directory, socket, password=password, lock=lock, output=output)
             try:
                 await server.start()
                 keeper = asyncio.create_task(server.keep_running(), name="keep redis running")
@@ -82,11 +87,35 @@ async def embedded_redis(
                 await asyncio.shield(asyncio.to_thread(server.stop))
 
 
+def url_of(directory: Path) -> str:
+    """The URL of the server that keeps its data in this directory; empty if none has been started there."""
+    socket = directory.resolve() / SOCKET
+    return _url(socket.resolve(), directory) if socket.exists() else ""
+
+
+def _url(socket: Path, directory: Path) -> str:
+    return f"unix://{quote(str(socket))}?password_file={quote(str(directory.resolve() / PASSWORD))}"
+
+
+def _password_of(directory: Path) -> str:
+    """The password of the server in this directory, made if there is none yet."""
+    file = directory / PASSWORD
+    try:
+        if not file.exists() or file.stat().st_size == 0:
+            descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+            with os.fdopen(descriptor, "w") as output:
+                output.write(token_hex(32))
+        return file.read_text()
+    except OSError as error:
+        raise Misconfigured(f"Redis cannot keep its password in {file}: {error.strerror}") from error
+
+
 @contextmanager
 def _socket_for(directory: Path) -> Iterator[Path]:
-    """Where the server listens: in its directory, or in a short one if that has too long a path."""
+    """Where the server listens: in its directory, or in a short one if that has too long a path, or one that
+    browsers are not kept from."""
     socket = directory.resolve() / SOCKET
-    if len(str(socket)) <= _LONGEST_SOCKET_PATH:
+    if len(os.fsencode(socket)) <= _LONGEST_SOCKET_PATH and is_kept_from_browsers(socket):
         yield socket
         return
     with tempfile.TemporaryDirectory(prefix="remuda-redis-") as short_directory:
@@ -100,11 +129,19 @@ class _Server:
     """The server's process, started anew when it dies: its data are on disk."""
 
     def __init__(
-        self, command: list[str], directory: Path, socket: Path, *, lock: IO[bytes], output: IO[bytes]
+        self,
+        command: list[str],
+        directory: Path,
+        socket: Path,
+        *,
+        password: str,
+        lock: IO[bytes],
+        output: IO[bytes],
     ) -> None:
-        self.url = f"unix://{quote(str(socket))}"
+        self.url = _url(socket, directory)
         self._command = command
         self._socket = socket
+        self._password = password
         self._log_file = directory / "redis.log"
         self._lock = lock
         self._output = output
@@ -115,7 +152,7 @@ class _Server:
         self._socket.unlink(missing_ok=True)
         self._process = subprocess.Popen(
             self._command,
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE,
             stdout=self._output,
             stderr=self._output,
             pass_fds=(self._lock.fileno(),),
@@ -124,6 +161,10 @@ class _Server:
             umask=0o077,  # Its files hold everything that clients have sent.
             preexec_fn=die_with_parent(signal.SIGTERM),
         )
+        assert self._process.stdin is not None
+        # Not among its arguments, which every user of the machine can read.
+        with suppress(BrokenPipeError), self._process.stdin as config:  # It may have ended already.
+            config.write(f"requirepass {self._password}\n".encode())
         await _await_ready(self._process, self.url, self._log_file)
 
     async def keep_running(self) -> None:
@@ -200,7 +241,8 @@ def _command(binary: Path, directory: Path, socket: Path, *, socket_mode: str, m
     parts = [part for name, value in options.items() for part in (f"--{name}", value)]
     # A process has one connection, for messages too. With the default of 32 MB Redis hangs up on one that
     # reads large capabilities.
-    return [str(binary), *parts, "--client-output-buffer-limit", "pubsub", "256mb", "0", "0"]
+    buffers = ["--client-output-buffer-limit", "pubsub", "256mb", "0", "0"]
+    return [str(binary), *parts, *buffers, "-"]  # It reads the rest of its config from its input.
 
 
 async def _await_ready(process: subprocess.Popen[bytes], url: str, log_file: Path) -> None:

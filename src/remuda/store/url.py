@@ -7,6 +7,7 @@ redis+sentinel://[user:password@]host:26379,host2:26379/service[/db]     rediss+
 
 User, password and TLS are those of the master. Sentinels have their own options:
 ?sentinel_username=NAME&sentinel_password=WORD and, with rediss+sentinel, sentinel_tls=yes.
+?password_file=FILE and ?sentinel_password_file=FILE name files whose first line is the password.
 """
 
 import os
@@ -15,16 +16,16 @@ import ssl
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, parse_qsl, quote, unquote, urlsplit
+from urllib.parse import parse_qs, parse_qsl, quote, unquote, urlencode, urlsplit
 
 from remuda.base.certificate import why_tls_failed
-from remuda.base.errors import Misconfigured
+from remuda.base.errors import Misconfigured, reason_of
 from remuda.base.log import redact
 from remuda.base.reach import hold_directory, is_open_to_all
 
 _SCHEMES = ("redis", "rediss", "unix", "redis+sentinel", "rediss+sentinel")
 _TLS_OPTIONS = frozenset({"ca", "cert", "key", "verify"})
-_SENTINEL_OPTIONS = frozenset({"sentinel_username", "sentinel_password"})
+_SENTINEL_OPTIONS = frozenset({"sentinel_username", "sentinel_password", "sentinel_password_file"})
 
 
 @dataclass(frozen=True)
@@ -65,18 +66,20 @@ def _parse(text: str) -> StoreUrl:
         raise ValueError(f"it must start with one of {', '.join(scheme + '://' for scheme in _SCHEMES)}")
     credentials, _, hosts = parts.netloc.rpartition("@")
     username, _, password = credentials.partition(":")
-    common: Any = {"text": text, "username": unquote(username), "password": unquote(password)}
+    common: Any = {"text": text, "username": unquote(username)}
     if parts.scheme == "unix":
         if hosts or not parts.path.strip("/") or not parts.path.startswith("/"):
             raise ValueError("it has no absolute path, as in unix:///run/redis.sock")
-        query = _options(parts.query, known=frozenset({"db"}))
+        query = _options(parts.query, known=frozenset({"db", "password_file"}))
+        common["password"] = _password(unquote(password), query, "password_file")
         return StoreUrl(**common, path=unquote(parts.path), db=_database([query.get("db", "0")]))
     has_tls = parts.scheme.startswith("rediss")
     has_sentinels = parts.scheme.endswith("+sentinel")
-    known = _TLS_OPTIONS if has_tls else frozenset()
+    known = frozenset({"password_file"}) | (_TLS_OPTIONS if has_tls else frozenset())
     if has_sentinels:
         known |= _SENTINEL_OPTIONS | ({"sentinel_tls"} if has_tls else set())
     query = _options(parts.query, known=known)
+    common["password"] = _password(unquote(password), query, "password_file")
     common["tls"] = _tls_context(query) if has_tls else None
     segments = [segment for segment in parts.path.split("/") if segment]
     if not has_sentinels:
@@ -91,7 +94,7 @@ def _parse(text: str) -> StoreUrl:
         service=segments[0],
         db=_database(segments[1:]),
         sentinel_username=query.get("sentinel_username", ""),
-        sentinel_password=query.get("sentinel_password", ""),
+        sentinel_password=_password(query.get("sentinel_password", ""), query, "sentinel_password_file"),
         sentinel_tls=common["tls"] if wants_tls == "yes" else None,
     )
 
@@ -99,8 +102,24 @@ def _parse(text: str) -> StoreUrl:
 def _options(query: str, *, known: frozenset[str]) -> dict[str, str]:
     options = {name: values[-1] for name, values in parse_qs(query, keep_blank_values=True).items()}
     if not options.keys() <= known:
-        raise ValueError(f"this kind of URL accepts these options: {', '.join(sorted(known)) or 'none'}")
+        raise ValueError(f"this kind of URL accepts these options: {', '.join(sorted(known))}")
     return options
+
+
+def _password(given: str, query: dict[str, str], option: str) -> str:
+    """The password, from its file if this option names one."""
+    if option not in query:
+        return given
+    if given:
+        raise ValueError(f"it has a password and a {option}")
+    try:
+        password = Path(query[option]).read_text().partition("\n")[0]
+    except (OSError, UnicodeDecodeError) as error:
+        reason = reason_of(error) if isinstance(error, OSError) else "it is not text"
+        raise ValueError(f"its {option}, {query[option]}, cannot be read: {reason}") from None
+    if not password:
+        raise ValueError(f"its {option}, {query[option]}, is empty")
+    return password
 
 
 def _database(segments: list[str]) -> int:
@@ -143,8 +162,9 @@ def reach_by_group(text: str, group: int) -> str | None:
     None when it cannot.
 
     It then finds a unix socket through the socket's directory, which it holds: the group may not know what
-    lies above, and the socket is a new one whenever Redis restarts.
+    lies above, and the socket is a new one whenever Redis restarts. Passwords from files become a part of it.
     """
+    text = _with_passwords(text)
     parts = urlsplit(text)
     if parts.scheme != "unix":
         files = [value for name, value in parse_qsl(parts.query) if name in ("ca", "cert", "key")]
@@ -158,6 +178,18 @@ def reach_by_group(text: str, group: int) -> str | None:
     if not (may_enter and may_connect):
         return None
     return parts._replace(path=quote(str(hold_directory(socket.parent) / socket.name))).geturl()
+
+
+def _with_passwords(text: str) -> str:
+    """The URL with the passwords themselves, where it names files with them."""
+    parsed, parts = parse_url(text), urlsplit(text)
+    query = dict(parse_qsl(parts.query, keep_blank_values=True))
+    if query.pop("password_file", None):
+        username, password = (quote(each, safe="") for each in (parsed.username, parsed.password))
+        parts = parts._replace(netloc=f"{username}:{password}@{parts.netloc.rpartition('@')[2]}")
+    if query.pop("sentinel_password_file", None):
+        query["sentinel_password"] = parsed.sentinel_password
+    return parts._replace(query=urlencode(query)).geturl()
 
 
 def _is_granted(status: os.stat_result, group: int, right: int) -> bool:
