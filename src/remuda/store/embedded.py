@@ -89,8 +89,8 @@ async def embedded_redis(
 
 def url_of(directory: Path) -> str:
     """The URL of the server that keeps its data in this directory; empty if none has been started there."""
-    socket = directory.resolve() / SOCKET
-    return _url(socket.resolve(), directory) if socket.exists() else ""
+    has_password = (directory / PASSWORD).exists()
+    return _url((directory / SOCKET).resolve(), directory) if has_password else ""
 
 
 def _url(socket: Path, directory: Path) -> str:
