@@ -204,7 +204,7 @@ async def running_worker(
 
 
 def redis_url_of(store: Store) -> str:
-    return str(store.url)
+    return store.url.text
 
 
 async def entries(store: Store) -> dict[str, dict[str, str]]:

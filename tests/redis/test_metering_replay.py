@@ -186,7 +186,7 @@ class Killed(BaseException):
 async def test_a_death_between_any_two_steps_of_a_replay_changes_nothing(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
 ) -> None:
-    async with Store(str(store.url), timeout=servers.PATIENCE) as absent:
+    async with Store(store.url.text, timeout=servers.PATIENCE) as absent:
         absent._wire = None  # As if Redis were away.
         await fill(absent, tmp_path, 3)
         absent.hasten()
