@@ -1,13 +1,16 @@
 """What a browser's processes can reach of the machine: tried out by programs in a browser's place."""
 
+import ctypes
+import errno
 import os
 import shutil
 import signal
+import socket
 import stat
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -34,6 +37,7 @@ from remuda.base.reach import (
     make_reachable,
     use_open_temporary_directory,
 )
+from remuda.base.seccomp import can_filter_calls
 from remuda.base.users import claim_user, read_uids, take_identity
 from waiting import eventually
 
@@ -44,6 +48,10 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become 
 needs_landlock = pytest.mark.skipif(
     protection_of(Config(ProtectionConfig(browser_uids=""))).landlock == 0, reason="no Landlock here"
 )
+
+
+needs_filter = pytest.mark.skipif(not can_filter_calls(), reason="no filters of system calls here")
+LANDLOCK_WITH_SCOPES = 6
 
 
 @pytest.fixture
@@ -88,6 +96,26 @@ def run_inside(confinement: Confinement, place: Path, script: str) -> subprocess
         timeout=30,
         preexec_fn=confinement.inside(place),
     )
+
+
+def call_inside(confinement: Confinement, place: Path, call: Callable[[], object]) -> str:
+    """What this call results in, in a browser's place: `done`, or the name of the error."""
+    enter = confinement.inside(place)
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            enter()
+            call()
+            os.write(writer, b"done")
+        except OSError as error:
+            os.write(writer, errno.errorcode[error.errno or 0].encode())
+        finally:
+            os._exit(0)
+    os.close(writer)
+    os.waitpid(pid, 0)
+    with os.fdopen(reader) as result:
+        return result.read()
 
 
 # Files
@@ -138,6 +166,89 @@ def test_a_browser_does_not_wait_for_the_disk(confinement: Confinement, place: P
     run = run_inside(confinement, place, script)
 
     assert (outside.stdout, run.stdout, run.stderr) == ("", "done\n", "")
+
+
+# Sockets
+
+
+@needs_filter
+@pytest.mark.parametrize("is_abstract", [False, True])
+def test_a_browser_connects_to_no_unix_socket(
+    confinement: Confinement, place: Path, outside: Path, *, is_abstract: bool
+) -> None:
+    path = f"{outside}/socket"
+    with socket.socket(socket.AF_UNIX) as listener, socket.socket(socket.AF_UNIX) as client:
+        listener.bind(f"\0{path}" if is_abstract else path)
+        listener.listen()
+        if not is_abstract:
+            Path(path).chmod(0o777)
+
+        assert call_inside(confinement, place, partial(client.connect, listener.getsockname())) == "EACCES"
+
+
+@needs_filter
+@needs_landlock
+@pytest.mark.parametrize("length", [13, 25])
+def test_an_abstract_socket_is_closed_although_its_address_is_as_long_as_an_ip_address(
+    confinement: Confinement, place: Path, length: int
+) -> None:
+    if confinement.protection.landlock < LANDLOCK_WITH_SCOPES:
+        pytest.skip("Landlock has no scopes here")
+    name = f"\0{os.getpid():0{length}}"
+    with socket.socket(socket.AF_UNIX) as listener, socket.socket(socket.AF_UNIX) as client:
+        listener.bind(name)
+        listener.listen()
+
+        assert call_inside(confinement, place, partial(client.connect, name)) == "EPERM"
+
+
+@needs_filter
+@pytest.mark.parametrize(("family", "address"), [("AF_INET", "127.0.0.1"), ("AF_INET6", "::1")])
+def test_a_browser_connects_to_ip_addresses(
+    confinement: Confinement, place: Path, family: str, address: str
+) -> None:
+    with (
+        socket.create_server((address, 0), family=getattr(socket, family)) as listener,
+        socket.socket(listener.family) as client,
+    ):
+        assert call_inside(confinement, place, partial(client.connect, listener.getsockname())) == "done"
+
+
+@needs_filter
+@pytest.mark.parametrize(
+    ("call", "result"),
+    [
+        # Chromium and Firefox do not start without these.
+        (partial(socket.socket, socket.AF_UNIX), "done"),
+        (partial(socket.socketpair, socket.AF_UNIX, socket.SOCK_SEQPACKET), "done"),
+        # With these, what is behind a path gets messages without a connection.
+        (partial(socket.socket, socket.AF_UNIX, socket.SOCK_DGRAM), "EACCES"),
+        (partial(socket.socketpair, socket.AF_UNIX, socket.SOCK_DGRAM), "EACCES"),
+        # Its addresses are as long as those of IPv4.
+        (partial(socket.socket, getattr(socket, "AF_VSOCK", 40)), "EAFNOSUPPORT"),
+        (lambda: make_io_uring(), "ENOSYS"),
+    ],
+    ids=["stream", "pair", "datagram", "pair of datagrams", "vsock", "io_uring"],
+)
+def test_a_browser_makes_only_sockets_that_reach_nothing_else(
+    confinement: Confinement, place: Path, call: Callable[[], object], result: str
+) -> None:
+    assert call_inside(confinement, place, call) == result
+
+
+def make_io_uring() -> None:
+    """Fails with EFAULT for want of parameters, if the kernel looks at the call at all."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.syscall(425, 1, None)
+    raise OSError(ctypes.get_errno(), "io_uring_setup")
+
+
+def test_where_chromium_needs_a_set_user_id_program_operators_are_warned(protection: Protection) -> None:
+    without = replace(protection, is_root=False, has_namespaces=False)
+
+    assert without.warning == "browsers reach every Unix socket that their user may connect to"
+    assert "not kept from Unix sockets" in str(without)
+    assert replace(protection, has_seccomp=True).warning == ""
 
 
 @pytest.mark.parametrize("opener", ["xdg-open", "xdg-email"])

@@ -236,10 +236,12 @@ async def test_a_request_to_stop_does_not_wait_for_a_start_that_hangs(store: Sto
 async def test_a_running_role_is_on_record_until_it_stops(any_store: Store) -> None:
     steps: list[str] = []
     role = Recorder("gateway", steps)
+    role.warning = "its machine is open"
     life = Life(any_store, [role])
     living = await serving(life, steps)
 
     (record,) = await running_roles(any_store)
+    assert record["warning"] == "its machine is open"
     assert (record["id"], record["name"], record["address"]) == (role.id, "gateway", "127.0.0.1:1")
     assert record["version"] == __version__
     assert abs(clock.parse_rfc3339(record["beatAt"]) - clock.now()) < 5

@@ -20,6 +20,18 @@ OVERVIEW = {
 }
 
 
+def test_what_operators_should_know_of_a_machine_is_shown(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    role = {"name": "worker", "host": "b7", "pid": 1, "version": "0.1.0", "address": "", "startedAt": None}
+    roles = [{**role, "warning": "it is open"}, {**role, "host": "b8", "warning": ""}]
+    monkeypatch.setattr(status, "read_overview", lambda _: {**OVERVIEW, "roles": roles})
+
+    assert status.show_status(HerdAddress("http://127.0.0.1:1"), watch=False) == 0
+
+    assert "worker on b7: it is open" in capsys.readouterr().out
+
+
 def test_a_herd_that_is_away_for_a_while_is_watched_on(monkeypatch: pytest.MonkeyPatch) -> None:
     def answers() -> Iterator[Any]:
         yield from (OVERVIEW, Unavailable("No herd answers"), OVERVIEW, KeyboardInterrupt())

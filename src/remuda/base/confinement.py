@@ -7,6 +7,7 @@ tell it is listed elsewhere. Here it loses what would be worth stealing:
 - Started by root, each browser has a user of its own (`users.py`), with a directory that no other can read.
 - Where the kernel has Landlock, for root and others alike, its processes can read only the system's files and
   their own, write only their own, and signal only each other (`landlock.py`).
+- They connect to no Unix socket, such as Redis' (`seccomp.py`).
 - They can never gain rights by a set-user-id program.
 - Their HOME cannot be written to. Libraries of the system look there for others to load: NSS, Vulkan and GTK,
   for instance. Over DevTools a client can save files wherever the browser can write.
@@ -33,7 +34,7 @@ from remuda.base.config import Config, option
 from remuda.base.landlock import Fence, forbid_new_privileges, landlock_version
 from remuda.base.processes import die_with_parent
 from remuda.base.programs import helpers_of, loader_of
-from remuda.base.seccomp import skip_syncs
+from remuda.base.seccomp import CallFilter, can_filter_calls
 from remuda.base.users import BrowserUser, claim_user, read_uids, take_identity
 
 _CLONE_NEWUSER = 0x10000000
@@ -119,6 +120,8 @@ class Protection:
     """The version of the kernel's Landlock; 0 where there is none."""
     has_namespaces: bool
     """Whether the kernel lets a browser's user make namespaces, which Chromium's sandbox is built from."""
+    has_seccomp: bool = False
+    """Whether the kernel takes filters of system calls."""
     reads: tuple[Path, ...] = ()
     """What browsers may read besides their own files and the system's."""
 
@@ -132,20 +135,35 @@ class Protection:
         return self.has_namespaces and bool(self.uids) if self.is_root else True
 
     @property
-    def has_fence(self) -> bool:
-        """Whether browsers are fenced in by Landlock.
+    def gains_no_rights(self) -> bool:
+        """Whether browsers can never gain rights by a set-user-id program.
 
-        That rules out set-user-id programs. Where ordinary users get no namespaces, Chromium's sandbox is
-        such a program, and protects better than the fence.
+        Where ordinary users get no namespaces, Chromium's sandbox is such a program. It protects better than
+        what takes this promise: the fence and the filter of system calls.
         """
-        return self.landlock > 0 and (self.has_namespaces or self.is_root)
+        return self.has_namespaces or self.is_root
+
+    @property
+    def has_fence(self) -> bool:
+        """Whether browsers are fenced in by Landlock."""
+        return self.landlock > 0 and self.gains_no_rights
+
+    @property
+    def has_filter(self) -> bool:
+        """Whether browsers are kept from Unix sockets."""
+        return self.has_seccomp and self.gains_no_rights
+
+    @property
+    def warning(self) -> str:
+        """What an operator should know at any time; empty if there is nothing."""
+        return "" if self.has_filter else "browsers reach every Unix socket that their user may connect to"
 
     def __str__(self) -> str:
         users = f"a user of their own ({self.uids[1]} to {self.uids[-1]})" if self.uids else "the herd's user"
         fence = "behind Landlock" if self.has_fence else "without Landlock"
-        return (
-            f"browsers run as {users}, {fence}, Chromium's sandbox is {'on' if self.has_sandbox else 'off'}"
-        )
+        sockets = "kept from Unix sockets" if self.has_filter else "not kept from Unix sockets"
+        sandbox = "on" if self.has_sandbox else "off"
+        return f"browsers run as {users}, {fence}, {sockets}, Chromium's sandbox is {sandbox}"
 
 
 def protection_of(config: Config) -> Protection:
@@ -162,6 +180,7 @@ def _look(uids: str, reads: str, euid: int) -> Protection:
         uids=users,
         landlock=landlock_version(),
         has_namespaces=_has_namespaces(users[1] if users else euid),
+        has_seccomp=can_filter_calls(),
         reads=tuple(Path(path).expanduser() for path in reads.split(":") if path),
     )
 
@@ -248,16 +267,18 @@ class Confinement:
     ) -> Callable[[], None]:
         """A `preexec_fn` for a browser, its driver, and what reads their output. They can write only to the
         directory, read only that, the system's files and these programs, and run only the system's programs
-        and these. One that `runs_alone` runs none of the system's, unless it is a script. None of them waits
-        for the disk."""
+        and these. One that `runs_alone` runs none of the system's, unless it is a script. They connect to no
+        Unix socket, and never wait for the disk."""
         drop = self.beside(dies_with_us=dies_with_us)
         fence = self._fence(directory, programs, runs_alone=runs_alone) if self.protection.has_fence else None
+        call_filter = CallFilter() if self.protection.has_filter else None
 
         def enter() -> None:
             drop()
             if fence is not None:
                 fence.enclose_us()
-            skip_syncs()
+            if call_filter is not None:
+                call_filter.filter_us()
 
         return enter
 
@@ -282,7 +303,8 @@ class Confinement:
     def beside(self, *, dies_with_us: bool = True) -> Callable[[], None]:
         """A `preexec_fn` for what a browser needs and no client commands, such as its screen: it has the
         browser's user, but no fence."""
-        user, gid, is_root = self._user_to_become, os.getgid(), self.protection.is_root
+        user, gid = self._user_to_become, os.getgid()
+        gains_no_rights = self.protection.gains_no_rights
         die = die_with_parent(signal.SIGKILL)
 
         def drop() -> None:
@@ -290,7 +312,7 @@ class Confinement:
                 take_identity(user.uid)
             elif os.getegid() != gid:
                 os.setresgid(gid, gid, gid)
-            if is_root:  # Other users may need Chromium's set-user-id sandbox, and have no fence either.
+            if gains_no_rights:
                 forbid_new_privileges()
             if dies_with_us:
                 die()  # Only now: the kernel forgets it when a process changes its user or group.

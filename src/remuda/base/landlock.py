@@ -23,7 +23,7 @@ _REFER, _TRUNCATE = 1 << 13, 1 << 14
 # Everything of the first version: reading, writing, and making and removing entries of every kind.
 _ABI_1 = (1 << 13) - 1
 _READ = _READ_FILE | _READ_DIR
-_SCOPE_SIGNAL = 1 << 1
+_SCOPE_ABSTRACT_UNIX_SOCKET, _SCOPE_SIGNAL = 1 << 0, 1 << 1
 # What a rule about a file, not a directory, may speak of.
 _OF_FILES = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE
 
@@ -57,8 +57,9 @@ class Fence:
         if self._version == 0 or _libc is None:
             return
         handled = _ABI_1 | (_REFER if self._version >= 2 else 0) | (_TRUNCATE if self._version >= 3 else 0)
-        # From version 6 on: nothing inside can send a signal to what is outside, such as its own node.
-        scoped = _SCOPE_SIGNAL if self._version >= 6 else 0
+        # From version 6 on: nothing inside can send a signal to what is outside, such as its own node, or
+        # connect to an abstract socket there.
+        scoped = _SCOPE_ABSTRACT_UNIX_SOCKET | _SCOPE_SIGNAL if self._version >= 6 else 0
         attributes = struct.pack("=QQQ", handled, 0, scoped)
         size = len(attributes) if self._version >= 6 else 16 if self._version >= 4 else 8
         self._ruleset = _checked(_libc.syscall(_CREATE_RULESET, attributes, size, 0))

@@ -8,6 +8,7 @@ from functools import partial
 import uvloop
 
 from remuda.base.config import Config, HerdConfig
+from remuda.base.confinement import protection_of
 from remuda.base.descriptors import raise_limit
 from remuda.base.errors import Misconfigured, reason_of
 from remuda.base.interpreter import without_collector
@@ -56,6 +57,8 @@ async def _live(kinds: Sequence[RoleKind], config: Config, rooms: Sequence[Room]
         try:
             with without_collector():  # Each imports its room.
                 roles = [kind.make(surroundings) for kind in kinds]
+                for kind, role in zip(kinds, roles, strict=True):
+                    role.warning = protection_of(config).warning if kind.starts_browsers else ""
         except OSError as error:  # Of the data directory, for instance.
             named = f"{error.filename}: " if error.filename else ""
             raise Misconfigured(f"{title} cannot start: {named}{reason_of(error)}") from error

@@ -85,6 +85,11 @@ def _picture(overview: Any, url: str) -> Group:
         Text(),
         *_playwright(overview["playwright"]),
         _roles(overview["roles"]),
+        *(
+            Text(f"{each['name']} on {each['host']}: {each['warning']}", style="yellow")
+            for each in overview["roles"]
+            if each["warning"]
+        ),
     )
 
 

@@ -141,9 +141,13 @@ async def _redis(config: Config) -> AsyncIterator[str]:
         # Once, here: else each of its processes would say that it cannot be used.
         async with Store(herd.redis, prefix=herd.prefix, name="up") as store:
             await store.check_rights()
-            if not herd.insecure_redis:
-                await check_strangers(store.url)
             _say("redis", redact(herd.redis))
+            try:
+                await check_strangers(store.url)
+            except Misconfigured as error:
+                if not herd.insecure_redis:
+                    raise
+                _say("warning", error.message)
         yield herd.redis
         return
     group, directory = protection_of(config).group, herd.data / "redis"

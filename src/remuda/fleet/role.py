@@ -46,6 +46,8 @@ class Role:
     """Where it listens, as `host:port`, once it has started."""
     scheme: str = "http"
     """What it speaks there: `http` or `https`."""
+    warning: str = ""
+    """What operators should know of its machine, if anything."""
 
     def __init__(self) -> None:
         self.id = RoleId(new_id())
@@ -228,6 +230,7 @@ class Life:
                 "address": role.address,
                 "scheme": role.scheme,
                 "process": self._process,
+                "warning": role.warning,
             }
 
         return RoleBeat(ROLE(role.id), record, BEAT_EVERY, RECORD_TTL, role=role.id)

@@ -19,6 +19,7 @@ ROLE = Key(
         "address": "`host:port` it listens at; empty when it does not listen",
         "scheme": "what it speaks there: `http`, or `https` for TLS",
         "process": "machine, pid and start of its process: a name that no other process ever has",
+        "warning": "what operators should know of its machine; empty if there is nothing",
     },
     parts={"role": rules.ID},
 )

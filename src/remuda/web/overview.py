@@ -13,7 +13,8 @@ from remuda.store import Store
 
 
 class RoleView(Struct, rename="camel"):
-    """A running role and its address, empty if it does not listen, with what it speaks there."""
+    """A running role: its address, empty if it does not listen, what it speaks there, and what operators
+    should know of its machine."""
 
     id: str
     name: str
@@ -23,6 +24,7 @@ class RoleView(Struct, rename="camel"):
     started_at: str
     address: str
     scheme: str
+    warning: str
 
 
 class Overview:
@@ -72,6 +74,7 @@ async def read_roles(store: Store) -> list[RoleView]:
             address=record["address"],
             # Roles of the version before do not say.
             scheme=record.get("scheme", "http"),
+            warning=record.get("warning", ""),
         )
         for record in await running_roles(store)
     ]

@@ -70,6 +70,9 @@ export function Roles({ roles, now }) {
           </tbody>
         </table>
       `}
+      ${roles
+        .filter((role) => role.warning)
+        .map((role) => html`<p key=${role.id} class="problem">${role.name} on ${role.host}: ${role.warning}</p>`)}
     </section>
   `;
 }
