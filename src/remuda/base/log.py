@@ -17,6 +17,7 @@ _SECRET_NAMES = re.compile(r"token|password|secret|authorization|cookie|api_?key
 # Up to the last @: a password may contain one that is not escaped. From the beginning of a word: to search
 # from each letter of a long one would take seconds.
 _URL_CREDENTIALS = re.compile(r"(\b\w+://)[^/\s]+@")
+_BEFORE_AT = re.compile(r"^([\w+.-]*://)?.*@", re.DOTALL)
 _QUERY_SECRET = re.compile(r"([?&]\w*(?:token|password|secret|api_?key)=)[^&\s\"']+", re.IGNORECASE)
 _HEADER_SECRET = re.compile(r"((?:authorization|cookie|x-remuda-secret)[\"']?\s*:\s*)[^\r\n]+", re.IGNORECASE)
 
@@ -31,6 +32,11 @@ def redact(text: str) -> str:
     """The text without tokens, and without the credentials of URLs and headers in it."""
     text = _TOKEN.sub(r"\1***", _URL_CREDENTIALS.sub(r"\1***@", text))
     return _HEADER_SECRET.sub(r"\1***", _QUERY_SECRET.sub(r"\1***", text))
+
+
+def redact_wrong_url(text: str) -> str:
+    """A URL that cannot be understood without what may be credentials: all before the last @."""
+    return redact(_BEFORE_AT.sub(r"\1***@", text))
 
 
 def _names_secret(name: Any) -> bool:

@@ -16,6 +16,7 @@ from rich.text import Text
 
 from remuda.base import clock
 from remuda.base.errors import InvalidArgument, Unavailable
+from remuda.base.log import redact_wrong_url
 from remuda.cli.downloads import download
 from remuda.cli.front_door import HerdAddress, ask_herd
 from remuda.cli.tables import printable, span
@@ -66,7 +67,7 @@ def read_urls(urls: list[str], input_file: str | None) -> dict[str, Any]:
             text = sys.stdin.read() if input_file == "-" else Path(input_file).read_text("utf-8-sig")
         except (OSError, UnicodeDecodeError) as error:
             reason = error.strerror if isinstance(error, OSError) else error
-            raise InvalidArgument(f"{input_file} cannot be read: {reason}") from error
+            raise InvalidArgument(f"{redact_wrong_url(input_file)} cannot be read: {reason}") from error
         listed = [*urls, *(line.strip() for line in text.splitlines() if line.strip())]
     if not listed:
         raise InvalidArgument("Name a URL to archive, or a file of them with --input-file")

@@ -25,6 +25,7 @@ from remuda.base.errors import (
     reason_of,
 )
 from remuda.base.hosts import host_port, is_loopback, reachable
+from remuda.base.log import redact_wrong_url
 from remuda.fleet.http_client import ask
 from remuda.fleet.relay import Address
 from remuda.gateway.room import GatewayConfig
@@ -55,8 +56,7 @@ class HerdAddress:
         except ValueError:
             parts, port = SplitResult("", "", "", "", ""), None
         if not parts.hostname or parts.scheme not in _PORTS:
-            # Not what comes before an @: it may be a token.
-            shown = "***@" + url.rpartition("@")[2] if "@" in url else url
+            shown = redact_wrong_url(url)
             raise InvalidArgument(f"{shown!r} is not the URL of a front door, such as http://127.0.0.1:4444")
         if not token and parts.username is not None:
             token = unquote(parts.password or parts.username)

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from remuda.base.errors import InvalidArgument, Lost
+from remuda.base.log import redact_wrong_url
 from remuda.cli.archive import COLOURS, bring_files, describe, size, state_of
 from remuda.cli.front_door import HerdAddress, ask_herd
 from remuda.cli.tables import printable, since, span, table, table_console
@@ -137,5 +138,5 @@ def _read(herd: HerdAddress, ident: str, run: int | None) -> Any:
 
 def _path(ident: str) -> str:
     if "/" in ident:  # A URL, most likely. There is no such path.
-        raise InvalidArgument(f"{ident!r} is not the ident of a job: see `remuda jobs`")
+        raise InvalidArgument(f"{redact_wrong_url(ident)!r} is not the ident of a job: see `remuda jobs`")
     return f"/api/archive/jobs/{quote(ident, safe='')}"

@@ -7,11 +7,11 @@ when the webhook has answered with 2xx; until then it is tried again, after ever
 import hashlib
 import hmac
 import ssl
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from remuda.base import clock
 from remuda.base.errors import Misconfigured, Unavailable
-from remuda.base.log import get_logger
+from remuda.base.log import get_logger, redact_wrong_url
 from remuda.fleet.http_client import ask
 from remuda.fleet.relay import Address
 from remuda.keyspace.metering import QUOTA_EVENTS
@@ -36,10 +36,14 @@ class Webhooks:
 
     def __init__(self, store: Store, url: str, *, secret: str) -> None:
         self._store = store
-        parts = urlsplit(url)
+        try:
+            parts = urlsplit(url)
+            port = parts.port or _PORTS.get(parts.scheme, 0)
+        except ValueError:
+            parts, port = SplitResult("", "", "", "", ""), 0
         if url and (parts.scheme not in _PORTS or not parts.hostname):
-            raise Misconfigured(f"quota_webhook: {url!r} is not an http:// or https:// URL")
-        self._address = Address(parts.hostname or "", parts.port or _PORTS.get(parts.scheme, 0))
+            raise Misconfigured(f"quota_webhook: {redact_wrong_url(url)!r} is not an http:// or https:// URL")
+        self._address = Address(parts.hostname or "", port)
         self._target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         self._host = parts.netloc.rpartition("@")[2]
         self._tls = ssl.create_default_context() if parts.scheme == "https" else None

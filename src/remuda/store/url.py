@@ -11,7 +11,6 @@ User, password and TLS are those of the master. Sentinels have their own options
 """
 
 import os
-import re
 import ssl
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,7 +19,7 @@ from urllib.parse import parse_qs, parse_qsl, quote, unquote, urlencode, urlspli
 
 from remuda.base.certificate import why_tls_failed
 from remuda.base.errors import Misconfigured, reason_of
-from remuda.base.log import redact
+from remuda.base.log import redact, redact_wrong_url
 from remuda.base.reach import hold_directory, is_open_to_all
 
 _SCHEMES = ("redis", "rediss", "unix", "redis+sentinel", "rediss+sentinel")
@@ -55,9 +54,7 @@ def parse_url(text: str) -> StoreUrl:
     try:
         return _parse(text)
     except ValueError as error:
-        # Not redact(): in a URL that is wrong, the password can be anywhere before an @.
-        hidden = redact(re.sub(r"://.*@", "://***@", text))
-        raise Misconfigured(f"{hidden!r} is not a valid Redis URL: {error}") from None
+        raise Misconfigured(f"{redact_wrong_url(text)!r} is not a valid Redis URL: {error}") from None
 
 
 def _parse(text: str) -> StoreUrl:

@@ -17,6 +17,8 @@ from remuda.archive.crawler.addresses import is_public
 from remuda.archive.crawler.http import HttpConnection
 from remuda.archive.crawler.response import FetchFailed
 from remuda.base.clock import monotonic
+from remuda.base.errors import Misconfigured
+from remuda.base.log import redact_wrong_url
 
 DNS_TTL = 300.0
 MAX_NAMES = 10_000
@@ -49,6 +51,19 @@ class Network:
     total_timeout: float = 6 * 3600.0
     min_rate: int = 100
     """Bytes per second that a body must reach on average, after twice the idle time-out."""
+
+
+def check_proxy(text: str) -> str:
+    """The URL of a proxy; Misconfigured if it cannot be used."""
+    try:
+        parts = urlsplit(text)
+        is_usable = parts.scheme in ("http", "socks5", "socks5h") and parts.hostname and parts.port != 0
+    except ValueError:
+        is_usable = False
+    if text and not is_usable:
+        shown = redact_wrong_url(text)
+        raise Misconfigured(f"archive_proxy is {shown!r}: http://host:port or socks5://host:port is expected")
+    return text
 
 
 class WebOrigin(NamedTuple):

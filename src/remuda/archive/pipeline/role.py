@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import psutil
 
 from remuda.archive.artifacts import JobArtifacts
-from remuda.archive.crawler.network import Network
+from remuda.archive.crawler.network import Network, check_proxy
 from remuda.archive.jobs import HOST_GRACE, Jobs, queue_bell
 from remuda.archive.model import candidate_queues
 from remuda.archive.pipeline.leftovers import clear_leftover
@@ -83,7 +83,7 @@ class Pipeline(Role):
             self._store, JobArtifacts(self._store), storage=storage_id, directory=self._storage
         )
         network = Network(
-            allow_private_addresses=options.allow_private_addresses, proxy=options.archive_proxy
+            allow_private_addresses=options.allow_private_addresses, proxy=check_proxy(options.archive_proxy)
         )
         self._place = Workplace(
             store=self._store,

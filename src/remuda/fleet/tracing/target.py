@@ -6,11 +6,12 @@ import socket
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
-from urllib.parse import unquote, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 from remuda import __version__
 from remuda.base.errors import Misconfigured
 from remuda.base.hosts import host_port
+from remuda.base.log import redact_wrong_url
 from remuda.fleet.tracing import TracingConfig
 
 PORTS = {"http": 80, "https": 443}
@@ -44,10 +45,11 @@ def target_of(config: TracingConfig) -> Target:
     try:
         parts = urlsplit(url)
         port = parts.port or PORTS.get(parts.scheme, 0)
-    except ValueError as error:
-        raise Misconfigured(f"otlp_endpoint is {url!r}: {error}") from error
+    except ValueError:  # Says the port, which in a URL that is wrong can be half of a password.
+        parts, port = SplitResult("", "", "", "", ""), 0
     if not parts.hostname or not port:
-        raise Misconfigured(f"otlp_endpoint is {url!r}: a URL is expected, such as http://localhost:4318")
+        shown = redact_wrong_url(url)
+        raise Misconfigured(f"otlp_endpoint is {shown!r}: a URL is expected, such as http://localhost:4318")
     headers = _pairs(config.otlp_headers, "otlp_headers")
     if any(not each.isprintable() or not each.isascii() for pair in headers.items() for each in pair):
         raise Misconfigured("otlp_headers has characters that are not allowed in a header")
