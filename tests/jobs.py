@@ -74,3 +74,25 @@ async def state_of_job(store: Store, ident: str = IDENT) -> JobState:
 
 async def job_fields(store: Store, ident: str = IDENT) -> dict[str, str]:
     return await store.hgetall(archive.JOB(ident))
+
+
+_READ_ALL = {
+    "string": ("GET",),
+    "hash": ("HGETALL",),
+    "list": ("LRANGE", 0, -1),
+    "set": ("SMEMBERS",),
+    "zset": ("ZRANGE", 0, -1),
+    "stream": ("XRANGE", "-", "+"),
+}
+
+
+async def keys_that_hold(store: Store, *texts: str) -> set[str]:
+    """Every key of the whole Redis that has one of these texts in its value."""
+    found = set()
+    for key in await store.send("KEYS", "*"):
+        kind = await store.send("TYPE", key)
+        if kind in _READ_ALL:
+            verb, *rest = _READ_ALL[kind]
+            value = str(await store.send(verb, key, *rest))
+            found |= {key for text in texts if text in value}
+    return found

@@ -18,6 +18,7 @@ class Site:
         self.pages = pages
         self.hits: Counter[str] = Counter()
         self.agents: Counter[str] = Counter()
+        self.logins: Counter[str] = Counter()
         self.is_open = asyncio.Event()
         self.is_open.set()
         self.url = ""
@@ -37,6 +38,7 @@ class Site:
     async def answer(self, request: web.Request) -> web.Response:
         self.hits[request.path] += 1
         self.agents[request.headers.get("User-Agent", "")] += 1
+        self.logins[request.headers.get("Authorization", "")] += 1
         if (found := self.files.get(request.path)) is not None:
             if isinstance(found, web.HTTPException):
                 raise found

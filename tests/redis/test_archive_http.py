@@ -7,7 +7,7 @@ import aiohttp
 import msgspec
 import pytest
 
-from jobs import IDENT, URL, claim_job, job_fields, new_pipeline, queue_job, run_job
+from jobs import IDENT, URL, claim_job, job_fields, keys_that_hold, new_pipeline, queue_job, run_job
 from remuda.accounts.shares import PREFIX, Shares
 from remuda.archive.jobs import Jobs
 from remuda.archive.logs import Logs
@@ -175,6 +175,27 @@ async def test_a_file_is_shared_with_those_who_have_no_token(store: Store) -> No
     secret = HerdSecret(store)
     await secret.read()
     Shares(secret).check(segment, *rest)
+
+
+async def test_no_answer_log_or_audit_entry_has_the_password_of_a_url(
+    store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("DEBUG")
+    secret = "http://me:hush@www.example.com/"
+    async with visiting(store) as client:
+        made = await ask(client, "POST", JOBS, {"url": secret})
+        wrong = ("me:hush@www.example.com", "ftp://me:hush@www.example.com/", "http://me:hush@a b/")
+        asked: list[tuple[str, str, Any]] = [("POST", JOBS, {"url": each}) for each in (secret, *wrong)]
+        asked.append(("PATCH", f"{JOBS}/{IDENT}", {"paused": True}))
+        shown = (JOBS, f"{JOBS}/{IDENT}", f"{JOBS}/{IDENT}/log", "/api/archive/live", "/api/audit")
+        asked += [("GET", path, None) for path in shown]
+        answers = [made, *[await ask(client, *each) for each in asked]]
+
+    assert [status for status, _ in answers] == [200, 409, 400, 400, 400, *[200] * 6]
+    assert (made[1]["url"], made[1]["credentialsFor"]) == (URL, ["http://www.example.com"])
+    assert "hush" not in str(answers)
+    assert "hush" not in str([vars(each) for each in caplog.records])
+    assert await keys_that_hold(store, "hush") == {archive.CREDENTIALS(IDENT)}
 
 
 async def test_lists_show_an_account_its_own_jobs_and_operators_all(store: Store) -> None:

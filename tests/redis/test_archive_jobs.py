@@ -15,6 +15,7 @@ from jobs import (
     claim_job,
     finish_as_original,
     job_fields,
+    keys_that_hold,
     new_pipeline,
     origin_of_account,
     queue_job,
@@ -133,6 +134,57 @@ async def test_a_second_run_has_a_record_of_its_own(store: Store) -> None:
     assert await store.ttl_ms(archive.JOB(IDENT)) == -1
     assert "finished_at" not in await job_fields(store)
     assert await take_census(store) == []
+
+
+async def test_the_first_of_two_logins_counts_until_the_job_has_ended(store: Store) -> None:
+    record = await queue_job(store, "http://me:hush@www.example.com/", urls=["http://b:x@www.example.com"])
+    with pytest.raises(
+        AlreadyExists, match="is queued already; the user and password of this request are not used"
+    ):
+        await queue_job(store, "http://you:quiet@www.example.com/")
+    first = await Jobs(store).credentials(Ident(IDENT))
+    await abort_job(store, record)
+
+    await queue_job(store, "http://you:quiet@www.example.com/")
+
+    assert first == ["http://me:hush@www.example.com/"]
+    assert await Jobs(store).credentials(Ident(IDENT)) == ["http://you:quiet@www.example.com/"]
+    assert await keys_that_hold(store, "hush") == set()
+
+
+@pytest.mark.parametrize("end", ["aborted", "failed", "ended elsewhere", "deleted"])
+async def test_no_end_of_a_job_leaves_its_password_in_redis(store: Store, end: str) -> None:
+    record = await queue_job(store, "http://me:hush@www.example.com/")
+    assert await store.exists(archive.CREDENTIALS(record.ident))
+
+    if end == "aborted":
+        await abort_job(store, record)
+    elif end == "failed":
+        claim = await claim_job(store)
+        assert claim is not None
+        await recover(store, claim.run, asker=HERD, max_deaths=0, cause="death")
+    elif end == "ended elsewhere":
+        await reserve_as_original(store)
+        await finish_as_original(store)
+    else:
+        await store.delete(archive.JOB(IDENT))
+    await Jobs(store).follow(Ident(IDENT))
+
+    assert await keys_that_hold(store, "hush") == set()
+    assert await take_census(store) == []
+
+
+async def test_the_end_of_a_run_leaves_the_password_of_the_next(store: Store) -> None:
+    record = await queue_job(store, "http://me:hush@www.example.com/")
+    await store.delete(archive.JOB(IDENT))
+    await queue_job(store, "http://you:quiet@www.example.com/")
+
+    # As a sweep that has looked for the newest run just before.
+    await store.send("ZREM", archive.RUNS(IDENT), 2)
+    assert await Jobs(store).follow(Ident(IDENT))
+
+    assert (await Jobs(store).record(record.run)).state is JobState.FAILED
+    assert await Jobs(store).credentials(Ident(IDENT)) == ["http://you:quiet@www.example.com/"]
 
 
 async def test_two_accounts_archive_one_url_without_knowing_of_each_other(store: Store) -> None:

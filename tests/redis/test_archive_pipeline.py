@@ -2,6 +2,7 @@
 at once, and whatever happens to the pipeline, the job goes on."""
 
 import asyncio
+import base64
 import fcntl
 import gzip
 from collections import Counter
@@ -16,7 +17,7 @@ from aiohttp import web
 from fastwarc.warc import ArchiveIterator, WarcRecordType
 
 from configs import make_config
-from jobs import HOST, job_fields, queue_job
+from jobs import HOST, job_fields, keys_that_hold, queue_job
 from pages_to_archive import serving_site
 from remuda.archive.crawler.crawl import Crawl
 from remuda.archive.crawler.model import CrawlCounts, CrawlEnd, EndReason
@@ -41,6 +42,8 @@ from waiting import eventually
 
 FAST = JobSettings(delay_min=0, delay_max=0, concurrency=2)
 SLOW = JobSettings(delay_min=60_000, delay_max=60_000, concurrency=1)
+LOGIN = "Basic " + base64.b64encode(b"me:h:ush").decode()
+SECRETS = ("h:ush", "h%3Aush", LOGIN.partition(" ")[2])
 
 
 def config_of(directory: Path, **options: Any) -> Config:
@@ -120,6 +123,94 @@ async def test_a_job_becomes_files_and_a_record(store: Store, tmp_path: Path) ->
     assert not (tmp_path / "archive" / ended.run).exists()
     assert await take_census(store) == []
     assert await store.llen(archive.PIPELINES()) == 0
+
+
+def with_login(url: str) -> str:
+    return url.replace("//", "//me:h:ush@")
+
+
+def files_that_hold(directory: Path, *texts: str) -> set[str]:
+    """The kinds of a run's files, as they are when unpacked, that have one of these texts in them."""
+    found = set()
+    for path in directory.rglob("*"):
+        if path.is_file():
+            data = path.read_bytes()
+            data = gzip.decompress(data) if path.suffix == ".gz" else data
+            found |= {
+                path.suffixes[-2] if path.suffix == ".gz" else path.suffix
+                for text in texts
+                if text.encode() in data
+            }
+    return found
+
+
+async def test_the_password_of_a_url_is_kept_apart_and_gone_after_the_end(
+    store: Store, tmp_path: Path
+) -> None:
+    async with serving_site(3) as site:
+        site.is_open.clear()
+        async with working(store, tmp_path):
+            record = await queue_job(store, with_login(site.url), settings=FAST)
+            held = await keys_that_hold(store, *SECRETS)
+            await eventually(lambda: site.served >= 1)
+            held |= await keys_that_hold(store, *SECRETS)
+        # Its pipeline left; the next one asks the site with it, too.
+        site.is_open.set()
+        async with working(store, tmp_path):
+            ended = await until_ended(store, record)
+
+    assert held == {archive.CREDENTIALS(record.ident)}
+    assert ended.state is JobState.COMPLETED
+    assert ended.credentials_for == [site.url.removesuffix("/")]
+    assert set(site.logins) == {LOGIN}
+    assert await keys_that_hold(store, *SECRETS) == set()
+    assert files_that_hold(tmp_path, *SECRETS[:2], "@127") == set()
+    assert files_that_hold(tmp_path, SECRETS[2]) == {".warc"}
+    assert await take_census(store) == []
+
+
+async def test_passwords_in_a_file_of_urls_are_used_and_not_shown(store: Store, tmp_path: Path) -> None:
+    async with serving_site(5) as site, serving_site(2) as other, working(store, tmp_path):
+        lines = [f"{other.url}p/1", with_login(other.url), f"see {with_login(other.url)}"]
+        site.files["/list.txt"] = web.Response(text="\n".join(lines))
+        other.is_open.clear()
+        url = with_login(f"{site.url}list.txt").replace("me:", "you:")
+        record = await queue_job(store, url, url_file=True, depth="shallow", settings=FAST)
+        await eventually(lambda: other.served >= 1)
+        (kept,) = tmp_path.glob("archive/*/urls.txt")
+        assert kept.stat().st_mode & 0o077 == 0
+        other.is_open.set()
+        ended = await until_ended(store, record)
+
+    assert ended.state is JobState.COMPLETED
+    assert set(site.logins) == {"Basic " + base64.b64encode(b"you:h:ush").decode()}
+    assert set(other.logins) == {LOGIN}
+    assert sorted(ended.credentials_for) == sorted(each.url.removesuffix("/") for each in (site, other))
+    assert await keys_that_hold(store, *SECRETS) == set()
+    (listed,) = tmp_path.glob("storage/job_*/*-urls.txt")
+    bare = other.url.removeprefix("http://")
+    assert listed.read_text() == f"{other.url}p/1\n{other.url}\n***@{bare}\n"
+    assert files_that_hold(tmp_path, *SECRETS[:2]) == set()
+
+
+async def test_the_password_in_a_job_of_other_software_is_taken_out_of_its_fields(
+    store: Store, tmp_path: Path
+) -> None:
+    ident = "x" * 25
+    async with serving_site(3) as site, working(store, tmp_path):
+        url = with_login(f"{site.url}list.txt")
+        site.files["/list.txt"] = web.Response(text=site.url)
+        fields = {"url": url, "url_file": url, "fetch_depth": "inf", "slug": "site-inf", **FAST.fields()}
+        await store.hset(archive.JOB(ident), {**fields, "queued_at": 1700000000})
+        await store.lpush(archive.PENDING(), ident)
+        ended = await eventually(lambda: has_run(store, ident), deadline=60)
+
+    assert ended is not None
+    assert (ended.state, ended.url) == (JobState.COMPLETED, f"{site.url}list.txt")
+    assert set(site.logins) == {LOGIN}
+    assert site.served == 3
+    assert await keys_that_hold(store, *SECRETS, "@127") == set()
+    assert files_that_hold(tmp_path, *SECRETS[:2]) == set()
 
 
 async def test_a_site_that_does_not_answer_is_a_failed_job_with_the_reason(

@@ -2,7 +2,16 @@
 
 import pytest
 
-from remuda.archive.urls import Base, host_of, ident_of, normalise, slug_of, without_session
+from remuda.archive.urls import (
+    Base,
+    credentials_by_server,
+    host_of,
+    ident_of,
+    normalise,
+    slug_of,
+    without_credentials,
+    without_session,
+)
 from remuda.base.errors import InvalidArgument
 
 
@@ -38,7 +47,8 @@ def test_idents_are_those_of_archivebot_padded(url: str, ident: str) -> None:
         ("http://0x7f.1/", "http://127.0.0.1/"),
         ("http://2130706433/", "http://127.0.0.1/"),
         ("http://[2001:DB8:0::1]:80/", "http://[2001:db8::1]/"),
-        ("http://me:secret@example.com/", "http://me:secret@example.com/"),
+        ("http://me:secret@example.com/", "http://example.com/"),
+        ("http:\\\\me:se@cret@example.com\\a@b", "http://example.com/a@b"),
         (" \thttp://exam\nple.com/ ", "http://example.com/"),
         ("http:\\\\example.com\\a", "http://example.com/a"),
     ],
@@ -82,10 +92,69 @@ def test_what_is_no_web_address_is_refused(text: str) -> None:
         ("\\\\other.example\\c", "http://other.example/c"),
         ("c:d", None),
         ("./c:d", "http://example.com/a/c:d"),
+        ("http://eve:secret@other.example/c", "http://other.example/c"),
+        ("//eve@example.com/c@d", "http://example.com/c@d"),
     ],
 )
 def test_references_are_resolved_as_browsers_do(reference: str, url: str | None) -> None:
     assert Base("http://example.com/a/b?q").resolve(reference) == url
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("me:secret@example.com", "http:me:secret@example.com/", "//me:secret@example.com/", "me:secret@"),
+        *(
+            "http://me:secret@a b/",
+            "http://me:sec#secret@example.com/",
+            "http://me:sec/secret@[::1",
+            "@secret@",
+        ),
+        *("gopher://me:secret@example.com/", "http://me:s@secret@", " \thttp:/\n/me:secret@a b"),
+    ],
+)
+def test_a_wrong_url_is_refused_without_its_password(text: str) -> None:
+    with pytest.raises(InvalidArgument) as caught:
+        normalise(text)
+
+    assert "secret" not in str(caught.value)
+    assert "secret" not in without_credentials(text)
+
+
+def test_credentials_are_those_of_a_scheme_host_and_port_and_the_first_count() -> None:
+    urls = [
+        "HTTP://me:s%e9@Example.com:80/a",
+        "http://you:other@example.com/b",
+        "https://me@example.com",
+        "\thttp:\\\\:p@ss word@[::1]:8080/?x@y",
+        *(
+            "http://plain.example/@",
+            "http://:@empty.example/",
+            "http://@empty.example/",
+            "http://me:p@a b/",
+            "ftp://me:p@a/",
+        ),
+    ]
+
+    assert credentials_by_server(urls) == {
+        "http://example.com": "me:s%e9",
+        "https://example.com": "me",
+        "http://[::1]:8080": ":p%40ss%20word",
+        "ftp://a": "me:p",
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("http://Example.com:80/@?a@b#c@d", "http://Example.com:80/@?a@b#c@d"),
+        ("http://me:p@ss@Example.com:80/@?a@b#c@d", "http://Example.com:80/@?a@b#c@d"),
+        ("see http://me:pass@example.com/", "***@example.com/"),
+        ("no URL", "no URL"),
+    ],
+)
+def test_a_line_is_shown_as_it_was_typed_but_for_credentials(text: str, shown: str) -> None:
+    assert without_credentials(text) == shown
 
 
 def test_only_the_query_depends_on_the_charset() -> None:
@@ -113,5 +182,5 @@ def test_ids_of_sessions_are_left_out() -> None:
 
 
 def test_the_host_of_an_address() -> None:
-    assert host_of("http://me@example.com:8080/") == "example.com"
+    assert host_of("http://example.com:8080/") == "example.com"
     assert host_of("http://[::1]:80/") == "::1"

@@ -56,9 +56,7 @@ async def test_a_recursive_crawl_stays_below_its_directory_and_goes_one_hop_offs
     assert await captured(tmp_path, "/dir/") == SITE | OFFSITE
 
 
-async def test_links_to_another_port_and_without_the_credentials_of_the_start_are_followed(
-    tmp_path: Path,
-) -> None:
+async def test_links_to_another_port_are_followed(tmp_path: Path) -> None:
     site, other = Site(), Site()
     for path in ("/dir/one", "/up"):
         site.page(path)
@@ -66,11 +64,10 @@ async def test_links_to_another_port_and_without_the_credentials_of_the_start_ar
     other.page("/near", "/dir/far")
     async with serving(site), serving(other):
         site.page("/dir/", site.url("/dir/one"), site.url("/up"), other.url("/near"))
-        start = site.url("/dir/").replace("//", "//me:secret@")
-        await crawl(order_for(start), tmp_path)
+        await crawl(order_for(site.url("/dir/")), tmp_path)
 
         assert set(responses_in(tmp_path)) == {
-            *(start, site.url("/dir/one")),
+            *(site.url("/dir/"), site.url("/dir/one")),
             *(other.url("/near"), other.url("/dir/far")),
         }
 

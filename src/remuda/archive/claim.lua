@@ -17,6 +17,7 @@
 -- ARGV[8] run, template by id of the run
 -- ARGV[9] runs, template by ident
 -- ARGV[10] timer, template by id of the run
+-- ARGV[11] credentials, template by ident
 -- returns the ident and the number of the run, or nothing
 
 -- Those that read a job's record need not know that a count of none is absent.
@@ -26,12 +27,28 @@ local counters = {'bytes_downloaded', 'error_count', 'items_downloaded', 'items_
 -- The prefix of this herd's keys is not part of a queue's name in a record.
 local prefix = #KEYS[1] - #'working'
 
+-- Puts the user and password that other software has left in the URL of a job where only its pipeline looks.
+local function take_credentials(ident, job, record)
+  local key = string.format(ARGV[11], ident)
+  redis.call('DEL', key)
+  for _, field in ipairs({'url', 'url_file'}) do
+    local url = redis.call('HGET', job, field) or ''
+    local scheme, server, rest = url:match('^%s*(%a+:[/\\]+)[^/\\?#]*@([^/\\?#]*)(.*)$')
+    if scheme then
+      redis.call('RPUSH', key, url)
+      redis.call('HSET', job, field, scheme .. server .. rest)
+      redis.call('HSET', record, 'servers', cjson.encode({scheme .. server}))
+    end
+  end
+end
+
 local function record_of(ident, job, queue)
   local number = redis.call('HGET', job, 'run')
   if not number then
     local runs = string.format(ARGV[9], ident)
     number = tostring((tonumber(redis.call('ZRANGE', runs, -1, -1)[1]) or 0) + 1)
     local run = ident .. '-' .. number
+    take_credentials(ident, job, string.format(ARGV[8], run))
     local known = redis.call('HMGET', job, 'url', 'fetch_depth', 'queued_at', 'note')
     redis.call('HSET', job, 'run', number)
     redis.call('HSET', string.format(ARGV[8], run), 'ident', ident, 'number', number, 'account', ARGV[5],

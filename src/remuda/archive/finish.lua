@@ -11,6 +11,7 @@
 -- KEYS[10] remuda:jobs:open:{account}
 -- KEYS[11] remuda:metering:timer:{timer}
 -- KEYS[12] remuda:metering:timers
+-- KEYS[13] remuda:credentials:{ident}
 -- ARGV[1] ident
 -- ARGV[2] run, its number
 -- ARGV[3] origins, legal states to come from, each between commas
@@ -28,7 +29,7 @@ local job, state = KEYS[1], ARGV[5]
 if not is_in(job, ARGV[3], ARGV[2]) or not may_act(ARGV[4], job, KEYS[2]) then
   return 0
 end
-redis.call('DEL', KEYS[2])
+redis.call('DEL', KEYS[2], KEYS[13])
 redis.call('LREM', KEYS[4], 0, ARGV[1])
 redis.call('LREM', KEYS[5], 0, ARGV[1])
 redis.call('SREM', KEYS[10], ARGV[1])

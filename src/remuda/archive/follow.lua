@@ -4,6 +4,7 @@
 -- KEYS[3] remuda:jobs:open:{account}
 -- KEYS[4] remuda:metering:timer:{timer}
 -- KEYS[5] remuda:metering:timers
+-- KEYS[6] remuda:credentials:{ident}
 -- ARGV[1] ident
 -- ARGV[2] run, its number
 -- ARGV[3] ends, states in which a job has ended, each between commas
@@ -31,6 +32,10 @@ elseif state ~= 'queued' then
   end
   redis.call('HDEL', record, 'current', 'hostUntil')
   redis.call('SREM', KEYS[3], ARGV[1])
+  local newest = redis.call('HGET', job, 'run')
+  if not newest or newest == ARGV[2] then -- Else they are those of a later run.
+    redis.call('DEL', KEYS[6])
+  end
   if redis.call('EXISTS', KEYS[4]) == 1 then
     local ended = string.format('%.0f', tonumber(now) * 1000)
     redis.call('HSET', KEYS[4], 'ended', ended)

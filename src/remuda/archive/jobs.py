@@ -27,8 +27,8 @@ from remuda.archive.model import (
     queue_of,
     run_id,
 )
-from remuda.archive.records import Claim, JobRequest, Progress, Record
-from remuda.archive.urls import normalise, slug_of
+from remuda.archive.records import MOST_SERVERS, Claim, JobRequest, Progress, Record
+from remuda.archive.urls import credentials_by_server, normalise, slug_of
 from remuda.base.errors import AccountLimitReached, AlreadyExists, InvalidArgument, Lost
 from remuda.fleet.bell import bell_of
 from remuda.fleet.origin import DEFAULT_ACCOUNT, Origin
@@ -52,8 +52,9 @@ _SUBMIT = load_script(
         archive.ACCOUNT_RUNS,
         archive.OPEN_JOBS,
         archive.JOB_TAGS,
+        archive.CREDENTIALS,
     ],
-    args=["ident", "origins", "most", "run", "tag", "bell", "job", "record", "ignores"],
+    args=["ident", "origins", "most", "run", "tag", "bell", "job", "record", "ignores", "logins"],
     shared=_SHARED,
 )
 _CLAIM = load_script(
@@ -67,7 +68,19 @@ _CLAIM = load_script(
         TIMERS,
         any_key("queue"),
     ],
-    args=["pipeline", "host", "seconds", "look", "account", "job", "lease", "run", "runs", "timer"],
+    args=[
+        "pipeline",
+        "host",
+        "seconds",
+        "look",
+        "account",
+        "job",
+        "lease",
+        "run",
+        "runs",
+        "timer",
+        "credentials",
+    ],
     shared=_SHARED,
 )
 _BEAT = load_script(
@@ -108,6 +121,7 @@ _FINISH = load_script(
         archive.OPEN_JOBS,
         TIMER,
         TIMERS,
+        archive.CREDENTIALS,
     ],
     args=[
         "ident",
@@ -127,7 +141,7 @@ _FINISH = load_script(
 _FOLLOW = load_script(
     __file__,
     "follow.lua",
-    keys=[archive.JOB, archive.RUN, archive.OPEN_JOBS, TIMER, TIMERS],
+    keys=[archive.JOB, archive.RUN, archive.OPEN_JOBS, TIMER, TIMERS, archive.CREDENTIALS],
     args=["ident", "run", "ends", "lost"],
     shared=_SHARED,
 )
@@ -167,7 +181,8 @@ class Jobs:
     async def submit(self, request: JobRequest, origin: Origin, *, most: int = 0) -> Record:
         """Queues a run of a job. AlreadyExists if it waits or runs already, AccountLimitReached if the
         account has `most` jobs."""
-        urls = list(dict.fromkeys(map(normalise, (request.url, *request.urls))))
+        asked = (request.url, *request.urls)
+        urls, credentials = list(dict.fromkeys(map(normalise, asked))), credentials_by_server(asked)
         url, depth = urls[0], check_depth(request.depth)
         if any(each.startswith("ftp:") for each in urls):
             raise InvalidArgument("FTP is not supported: a URL begins with http:// or https://")
@@ -201,6 +216,7 @@ class Jobs:
             "address": origin.address,
             "url": url,
             **({"urls": _json(urls)} if len(urls) > 1 else {}),
+            **({"servers": _json(list(credentials)[:MOST_SERVERS])} if credentials else {}),
             "depth": depth,
             "note": request.note,
             "order": _json(request.options),
@@ -218,6 +234,7 @@ class Jobs:
                 archive.ACCOUNT_RUNS(origin.account),
                 archive.OPEN_JOBS(origin.account),
                 archive.JOB_TAGS(),
+                archive.CREDENTIALS(ident),
             ],
             args=[
                 ident,
@@ -229,12 +246,14 @@ class Jobs:
                 _json(job),
                 _json(record),
                 _json(ignores),
+                _json([f"{server.replace('//', f'//{each}@')}/" for server, each in credentials.items()]),
             ],
         )
         if state == "limit":
             raise AccountLimitReached(f"Account {origin.account} has {most} jobs, which is its limit")
         if not number:
-            raise AlreadyExists(f"Job {ident} for {url} is {state} already")
+            unused = "; the user and password of this request are not used" if credentials else ""
+            raise AlreadyExists(f"Job {ident} for {url} is {state} already{unused}")
         return await self.record(run_id(ident, number))
 
     # Running one
@@ -264,6 +283,7 @@ class Jobs:
                 Name(archive.RUN.template()),
                 Name(archive.RUNS.template()),
                 Name(TIMER.template()),
+                Name(archive.CREDENTIALS.template()),
             ],
         )
         return Claim(Ident(found[0]), int(found[1])) if found else None
@@ -349,6 +369,7 @@ class Jobs:
                     archive.OPEN_JOBS(record.account),
                     TIMER(run),
                     TIMERS(),
+                    archive.CREDENTIALS(ident),
                 ],
                 args=[
                     ident,
@@ -383,6 +404,7 @@ class Jobs:
                     archive.OPEN_JOBS(account or DEFAULT_ACCOUNT),
                     TIMER(run),
                     TIMERS(),
+                    archive.CREDENTIALS(ident),
                 ],
                 args=[ident, number, "".join(f",{state}," for state in ENDED), LOST],
             )
@@ -414,6 +436,10 @@ class Jobs:
         if not found:
             raise Lost(f"There is no run {run}")
         return msgspec.convert(found, Record, strict=False)
+
+    async def credentials(self, ident: Ident) -> list[str]:
+        """URLs with the users and passwords that a job was asked for with. For its pipeline only."""
+        return await self._store.lrange(archive.CREDENTIALS(ident))
 
     async def current_run(self, ident: Ident) -> RunId | None:
         """The newest run of a job; None if there never was one."""

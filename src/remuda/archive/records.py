@@ -23,11 +23,14 @@ from remuda.fleet.origin import DEFAULT_ACCOUNT
 from remuda.keyspace.key import ListName
 
 StartUrl = Annotated[str, Meta(max_length=8192)]
+MOST_SERVERS = 100
+"""Servers with a user and password that are named in a record; a file of URLs may have very many."""
 
 
 class JobRequest(Struct, kw_only=True, rename="camel"):
     """A job to start. `urls` are start URLs beside `url`; with `urlFile`, `url` is that of a text file with a
-    start URL on each line. `depth` is `inf`, `shallow` or a number of links; `pipeline` is a part of the
+    start URL on each line. Users and passwords in URLs are sent to their servers only, and shown nowhere.
+    `depth` is `inf`, `shallow` or a number of links; `pipeline` is a part of the
     nickname of the pipelines that may take it."""
 
     url: StartUrl
@@ -53,6 +56,7 @@ class Record(Struct, rename="camel", kw_only=True):
     address: str = ""
     url: str
     urls: str = "[]"
+    servers: str = "[]"
     depth: str = INFINITE
     note: str = ""
     order: str = "{}"
@@ -90,6 +94,11 @@ class Record(Struct, rename="camel", kw_only=True):
     def start_urls(self) -> list[str]:
         """Where it begins; not the URLs in a file."""
         return msgspec.json.decode(self.urls, type=list[str]) or [self.url]
+
+    @property
+    def credentials_for(self) -> list[str]:
+        """The servers that it has a user and password for, or the first of them."""
+        return msgspec.json.decode(self.servers, type=list[str])
 
     @property
     def options(self) -> OrderOptions:

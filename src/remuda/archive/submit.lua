@@ -9,6 +9,7 @@
 -- KEYS[7] remuda:runs:of:{account}
 -- KEYS[8] remuda:jobs:open:{account}
 -- KEYS[9] remuda:jobs:tags
+-- KEYS[10] remuda:credentials:{ident}
 -- ARGV[1] ident
 -- ARGV[2] origins, states after which a new run may begin, each between commas
 -- ARGV[3] most, jobs that the account may have at a time; 0: any number
@@ -18,6 +19,7 @@
 -- ARGV[7] job, its fields as JSON
 -- ARGV[8] record, the fields of the run's record as JSON
 -- ARGV[9] ignores, as a JSON list
+-- ARGV[10] logins, URLs with users and passwords as a JSON list
 -- returns the number of the run; or 0 and the state that forbids it, or 0 and 'limit'
 
 local job, most = KEYS[1], tonumber(ARGV[3])
@@ -32,7 +34,7 @@ end
 local last = redis.call('ZRANGE', KEYS[5], -1, -1)[1]
 local number = (tonumber(last) or 0) + 1
 local run = ARGV[1] .. '-' .. number
-redis.call('DEL', job, KEYS[2], KEYS[3])
+redis.call('DEL', job, KEYS[2], KEYS[3], KEYS[10])
 for field, value in pairs(cjson.decode(ARGV[7])) do
   redis.call('HSET', job, field, value)
 end
@@ -45,6 +47,9 @@ for field, value in pairs(cjson.decode(ARGV[8])) do
   redis.call('HSET', record, field, value)
 end
 redis.call('HSET', record, 'number', number, 'state', 'queued', 'queuedAt', now)
+for _, login in ipairs(cjson.decode(ARGV[10])) do
+  redis.call('RPUSH', KEYS[10], login)
+end
 redis.call('ZADD', KEYS[5], number, number)
 redis.call('ZADD', KEYS[6], now, run)
 redis.call('ZADD', KEYS[7], now, run)

@@ -1,18 +1,22 @@
 """URLs as the archive names them: normalised, with the ident and slug that follow from them.
 
 A URL is a plain `str` in normal form from the moment it is found: lower-case scheme and host (IDNA), no
-default port, no dot segments, no fragment, escapes in one spelling (RFC 3986 6.2.2), everything else escaped
-as a browser would. Most links of real pages are in that form already; one regular expression recognises them.
+credentials, no default port, no dot segments, no fragment, escapes in one spelling (RFC 3986 6.2.2),
+everything else escaped as a browser would. Most links of real pages are in that form already; one regular
+expression recognises them.
 """
 
 import ipaddress
 import re
 import socket
 import uuid
+from collections.abc import Iterable
+from contextlib import suppress
 from functools import lru_cache
 from urllib.parse import quote_from_bytes
 
 from remuda.base.errors import InvalidArgument
+from remuda.base.log import redact_wrong_url
 
 IDENT_LENGTH = 25
 MAX_LENGTH = 8192
@@ -30,6 +34,7 @@ _CLEAN = re.compile(
 )
 _SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:")
 _AUTHORITY = re.compile(r"([^/?]*)([^?]*)(?:\?(.*))?", re.S)
+_CREDENTIALS = re.compile(r"((?:[a-zA-Z][a-zA-Z0-9+.-]*:)?[/\\]*)([^/\\?#]*)@")
 _ESCAPE = re.compile(r"%([0-9a-fA-F]{2})")
 _UNRESERVED = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
 # What a browser leaves alone in each part (WHATWG URL, "percent-encode sets"), for `quote`.
@@ -49,8 +54,41 @@ def normalise(text: str) -> str:
     """The URL in normal form; InvalidArgument unless it is an absolute HTTP, HTTPS or FTP one."""
     url = _normalise(text.strip(_BLANK), "utf-8")
     if url is None:
-        raise InvalidArgument(f"{text[:200]!r} is not the URL of a web site, such as https://example.com/")
+        shown = redact_wrong_url(text)[:200]
+        raise InvalidArgument(f"{shown!r} is not the URL of a web site, such as https://example.com/")
     return url
+
+
+def split_credentials(text: str) -> tuple[str, str]:
+    """A URL as it was typed without its user and password, and these; empty if it has none."""
+    if "@" not in text:
+        return text, ""
+    found = _CREDENTIALS.match(_CONTROL.sub("", text.strip(_BLANK)))
+    return (text, "") if found is None else (found[1] + found.string[found.end() :], found[2])
+
+
+def without_credentials(text: str) -> str:
+    """What may be a URL, as it was typed, in a form that others may see."""
+    if "@" not in text:
+        return text
+    try:
+        normalise(text)
+    except InvalidArgument:
+        return redact_wrong_url(text)
+    return split_credentials(text)[0]
+
+
+def credentials_by_server(urls: Iterable[str]) -> dict[str, str]:
+    """The credentials in these URLs, escaped, by the server that they are for: scheme, host and port, as a
+    URL in normal form begins. Of several for one server the first count."""
+    found: dict[str, str] = {}
+    for each in urls:
+        bare, credentials = split_credentials(each)
+        if credentials not in ("", ":"):
+            with suppress(InvalidArgument):
+                escaped = quote_from_bytes(credentials.encode("utf-8", "replace"), safe="!$&'()*+,;=%:~")
+                found.setdefault(server_of(normalise(bare)), escaped)
+    return found
 
 
 def ident_of(url: str, *, salt: str = "") -> str:
@@ -73,17 +111,22 @@ def slug_of(url: str, depth: str, *, is_url_file: bool = False) -> str:
 
 
 def host_of(url: str) -> str:
-    """The host of a normalised URL, without port and credentials; of IPv6 without brackets."""
-    netloc = netloc_of(url).rpartition("@")[2]
+    """The host of a normalised URL, without port; of IPv6 without brackets."""
+    netloc = netloc_of(url)
     if netloc.startswith("["):
         return netloc[1:].partition("]")[0]
     return netloc.partition(":")[0]
 
 
 def netloc_of(url: str) -> str:
-    """Credentials, host and port of a normalised URL, as they stand in it."""
+    """Host and port of a normalised URL, as they stand in it."""
     start = url.index("//") + 2
     return url[start : url.index("/", start)]
+
+
+def server_of(url: str) -> str:
+    """Scheme, host and port of a normalised URL, as they stand in it."""
+    return url[: url.index("/", url.index("//") + 2)]
 
 
 def directory_of(url: str) -> str:
@@ -154,7 +197,7 @@ def _normalise(text: str, encoding: str) -> str | None:
         return None
     found = _AUTHORITY.match(before.lstrip("/"))
     assert found is not None
-    netloc = _normal_netloc(found[1], _DEFAULT_PORT[scheme])
+    netloc = _normal_netloc(found[1].rpartition("@")[2], _DEFAULT_PORT[scheme])
     if netloc is None:
         return None
     path = _normal_path(found[2]) if found[2] else "/"
@@ -196,9 +239,8 @@ def _one_spelling(escape: re.Match[str]) -> str:
 
 @lru_cache(4096)
 def _normal_netloc(netloc: str, default_port: int) -> str | None:
-    userinfo, at, hostport = netloc.rpartition("@")
-    if hostport.startswith("["):
-        host, bracket, port = hostport[1:].partition("]")
+    if netloc.startswith("["):
+        host, bracket, port = netloc[1:].partition("]")
         try:
             host = f"[{ipaddress.IPv6Address(host).compressed}]"
         except ValueError:
@@ -207,7 +249,7 @@ def _normal_netloc(netloc: str, default_port: int) -> str | None:
             return None
         port = port[1:]
     else:
-        raw, _, port = hostport.partition(":")
+        raw, _, port = netloc.partition(":")
         named = _normal_host(raw)
         if named is None:
             return None
@@ -215,12 +257,7 @@ def _normal_netloc(netloc: str, default_port: int) -> str | None:
     if port and (not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536):
         return None
     port = "" if not port or int(port) == default_port else f":{int(port)}"
-    credentials = (
-        quote_from_bytes(userinfo.encode("utf-8", "replace"), safe="!$&'()*+,;=%:~") + "@"
-        if at and userinfo
-        else ""
-    )
-    return f"{credentials}{host}{port}"
+    return f"{host}{port}"
 
 
 def _normal_host(host: str) -> str | None:

@@ -89,9 +89,11 @@ class JobView(Struct, rename="camel", kw_only=True):
 
 
 class JobDetail(JobView, kw_only=True):
-    """The same with what was asked for, and the numbers of all runs of the job, the newest first."""
+    """The same with what was asked for, the servers that it has a user and password for, and the numbers of
+    all runs of the job, the newest first."""
 
     options: OrderOptions
+    credentials_for: list[str]
     runs: list[int]
 
 
@@ -138,6 +140,7 @@ class JobsView:
         return JobDetail(
             **{name: getattr(view, name) for name in view.__struct_fields__},
             options=record.options,
+            credentials_for=record.credentials_for,
             runs=[int(run.rpartition("-")[2]) for run in runs],
         )
 

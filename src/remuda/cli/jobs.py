@@ -51,6 +51,7 @@ def show_job(herd: HerdAddress, ident: str, *, run: int | None, log: int) -> Non
     rows: list[tuple[str, str | Text]] = [
         ("job", f"{job['ident']}, run {job['run']} of {', '.join(map(str, reversed(job['runs'])))}"),
         ("URL", Text(job["url"])),
+        ("password for", Text(", ".join(job["credentialsFor"]))),
         ("state", Text(word, style=COLOURS.get(word, ""))),
         ("because", Text(printable(job["reason"]))),
         ("depth", job["depth"]),

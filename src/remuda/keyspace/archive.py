@@ -293,6 +293,7 @@ RUN = Key(
         "address": "address of the client",
         "url": "the target",
         "urls": "all start URLs, as JSON, where there are several",
+        "servers": "the servers that its credentials are for, as JSON, where there are any",
         "depth": "`inf`, `shallow` or a number",
         "note": "why it was asked for",
         "order": "what was asked for beyond the documented fields, as JSON",
@@ -314,6 +315,15 @@ RUN = Key(
         "storage": "id of the storage that has the files",
     },
     parts=_RUN,
+)
+CREDENTIALS = Key(
+    "remuda:credentials:{ident}",
+    ListName,
+    meaning="Users and passwords in the URLs that a job was asked for with. Only its pipeline reads them",
+    writer="archive/jobs",
+    lifetime=until("the job has ended"),
+    fields={"member": "URL with user and password; of several for one server the first counts"},
+    parts=_PARTS,
 )
 RUNS = Key(
     "remuda:runs:{ident}",

@@ -51,8 +51,8 @@ class Cookies:
             key, _, text = attribute.partition("=")
             fields[key.strip().lower()] = text.strip()
         domain = fields.get("domain", "").lstrip(".").lower()
-        # RFC 6265 5.3, step 5, with "contains a dot" for the list of public suffixes: at worst a site sees a
-        # cookie of a neighbour under the same suffix, in a job that holds no secrets.
+        # RFC 6265 5.3, step 5, with "contains a dot" for the list of public suffixes: at worst a site that
+        # asks for it has its cookie sent to neighbours under the same suffix.
         if domain and domain != host and not (host.endswith("." + domain) and "." in domain):
             return
         cookie_path = fields.get("path", "")

@@ -179,7 +179,13 @@ class Crawl:
             on_resolved=recorder.note_addresses,
             on_certificate=recorder.note_certificate,
         )
-        self._fetcher = Fetcher(self._network, self._connections, self._cookies, max_body=order.max_body)
+        self._fetcher = Fetcher(
+            self._network,
+            self._connections,
+            self._cookies,
+            credentials=order.credentials,
+            max_body=order.max_body,
+        )
         scope = ScopeRules(order, [*self._starts(), *frontier.start_urls()])
         self._discovery = Discovery(order, frontier, scope, on_ignored=tally.ignored, on_loop=tally.loop)
         self._schedule = Schedule(frontier, self._settings)

@@ -1,6 +1,7 @@
 """From a URL to its response: the request, the connection, and another connection if a kept one was dead."""
 
 import base64
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote_to_bytes
@@ -8,7 +9,7 @@ from urllib.parse import unquote_to_bytes
 from remuda.archive.crawler.cookies import Cookies
 from remuda.archive.crawler.network import ConnectionPool, Network, WebOrigin
 from remuda.archive.crawler.response import FetchedResponse, FetchFailed
-from remuda.archive.urls import host_of, netloc_of
+from remuda.archive.urls import host_of, netloc_of, server_of
 from remuda.base.clock import now
 
 # Not zstd, which we could read: replay tools cannot yet.
@@ -37,11 +38,19 @@ class Fetcher:
     """Fetches URLs of one crawl."""
 
     def __init__(
-        self, network: Network, connections: ConnectionPool, cookies: Cookies, *, max_body: int
+        self,
+        network: Network,
+        connections: ConnectionPool,
+        cookies: Cookies,
+        *,
+        credentials: Mapping[str, str],
+        max_body: int,
     ) -> None:
+        """`credentials` are sent to their servers only: see `urls.credentials_by_server`."""
         self._network = network
         self._connections = connections
         self._cookies = cookies
+        self._credentials = credentials
         self._max_body = max_body
         self._servers: dict[str, tuple[WebOrigin, str]] = {}
         self.user_agent = ""
@@ -75,16 +84,18 @@ class Fetcher:
 
     def _server(self, url: str) -> tuple[WebOrigin, str]:
         """Where a URL is fetched, and the fields of each request there."""
-        start = url[: url.index("/", 8)]
+        start = server_of(url)
         known = self._servers.get(start)
         if known is not None:
             return known
         is_tls = url.startswith("https:")
-        credentials, _, server = netloc_of(url).rpartition("@")
-        port = server.rpartition("]")[2].partition(":")[2]
-        fields = f"Host: {server}\r\n"
-        if credentials:
-            fields += f"Authorization: Basic {base64.b64encode(unquote_to_bytes(credentials)).decode()}\r\n"
+        netloc = netloc_of(url)
+        port = netloc.rpartition("]")[2].partition(":")[2]
+        fields = f"Host: {netloc}\r\n"
+        if credentials := self._credentials.get(start):
+            # RFC 7617 2: there is always a colon.
+            pair = unquote_to_bytes(credentials if ":" in credentials else f"{credentials}:")
+            fields += f"Authorization: Basic {base64.b64encode(pair).decode()}\r\n"
         origin = WebOrigin(is_tls, host_of(url), int(port) if port else 443 if is_tls else 80)
         if len(self._servers) >= MAX_SERVERS:
             self._servers.clear()
@@ -93,8 +104,8 @@ class Fetcher:
 
     def _request(self, url: str, path: str, origin: WebOrigin, fields: str, referrer: str | None) -> bytes:
         lines = f"GET {path} HTTP/1.1\r\n{fields}User-Agent: {self.user_agent}\r\n{_ACCEPT}"
-        # As browsers do: no address of a secure page goes to an insecure server, and no password to any.
-        if referrer and (origin.is_tls or referrer.startswith("http:")) and "@" not in netloc_of(referrer):
+        # As browsers do: no address of a secure page goes to an insecure server.
+        if referrer and (origin.is_tls or referrer.startswith("http:")):
             lines += f"Referer: {referrer}\r\n"
         if cookies := self._cookies.header(origin.host, path, is_secure=origin.is_tls):
             lines += f"Cookie: {cookies}\r\n"
@@ -105,11 +116,7 @@ class Fetcher:
         if origin.is_tls or not self._connections.proxies_requests:
             return request
         _, _, rest = request.partition(b"\r\n")
-        scheme, _, after = url.partition("://")
-        absolute = (
-            f"GET {scheme}://{after.rpartition('@')[2] if '@' in netloc_of(url) else after} HTTP/1.1\r\n"
-        )
-        return absolute.encode() + self._connections.proxy_authorization + rest
+        return f"GET {url} HTTP/1.1\r\n".encode() + self._connections.proxy_authorization + rest
 
 
 def make_spool(directory: Path) -> Path:

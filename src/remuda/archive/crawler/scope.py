@@ -55,7 +55,7 @@ def _parts(url: str) -> tuple[str, str, str]:
     """Scheme, host with port, and the rest of a normalised URL."""
     scheme, _, rest = url.partition("://")
     netloc, slash, path = rest.partition("/")
-    return scheme, netloc.rpartition("@")[2], slash + path
+    return scheme, netloc, slash + path
 
 
 def are_kin(host: str, other: str) -> bool:

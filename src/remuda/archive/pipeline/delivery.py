@@ -17,6 +17,7 @@ from msgspec.structs import asdict
 
 from remuda import __version__
 from remuda.archive.crawler.model import CrawlCounts, CrawlEnd, EndReason
+from remuda.archive.pipeline.url_file import copy_for_others
 from remuda.archive.records import Record
 from remuda.archive.settings import LiveSettings
 from remuda.base.errors import Unavailable
@@ -109,7 +110,7 @@ def _deliver(
     _compress(journal, log_path)
     files = [*ending.files, describe(log_path, "log")]
     if (listed := journal.with_name(URL_FILE)).exists():
-        shutil.copyfile(listed, target / f"{base}-{URL_FILE}")
+        copy_for_others(listed, target / f"{base}-{URL_FILE}")
         files.append(describe(target / f"{base}-{URL_FILE}", "urls"))
     description = target / f"{base}.json"
     description.write_bytes(

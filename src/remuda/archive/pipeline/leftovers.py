@@ -122,7 +122,7 @@ async def _finish_crawl(
         return None
     kept = path / URL_FILE
     urls = read_lines(kept) if kept.exists() else record.start_urls
-    order = order_of(record, job, urls, place)
+    order = await asyncio.to_thread(order_of, record, job, urls, place)
     crawl = Crawl(order, path / CRAWL, live.for_crawl(), journal, network=place.network)
     if record.state is JobState.ABORTED:
         crawl.abort()

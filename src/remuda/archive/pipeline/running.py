@@ -40,9 +40,10 @@ from remuda.archive.pipeline.delivery import (
 )
 from remuda.archive.pipeline.journal import JobJournal
 from remuda.archive.pipeline.url_file import read_url_file
-from remuda.archive.records import Claim, Progress, Record
+from remuda.archive.records import MOST_SERVERS, Claim, Progress, Record
 from remuda.archive.recovery import recover
 from remuda.archive.settings import JobSettingsEditor, LiveSettings
+from remuda.archive.urls import credentials_by_server, without_credentials
 from remuda.base import clock
 from remuda.base.errors import RemudaError, Unavailable
 from remuda.base.log import get_logger
@@ -168,15 +169,21 @@ class Running:
             if self._place.announces:
                 await self._patiently(lambda: announce(self._place.store, record.url))
             job = await self._read_job()
+            logins = await self._patiently(lambda: self._jobs.credentials(self.claim.ident))
             try:
-                urls = await self._start_urls(record, job, directory)
+                urls = await self._start_urls(record, job, directory, logins)
             except FetchFailed as error:
                 message = f"The file of URLs could not be fetched: {error.reason}"
                 ending = RunEnding(EndReason.FINISHED, message, CrawlCounts(), [])
                 await self._finish(record, ending, directory, journal)
                 return
+            # In a thread: a file of URLs may have a million lines.
+            order = await asyncio.to_thread(order_of, record, job, urls, self._place, logins=logins)
+            if order.credentials:  # Those in a file of URLs are known only now.
+                fields = {"servers": _json(list(order.credentials)[:MOST_SERVERS])}
+                await self._patiently(lambda: self._place.store.hset(archive.RUN(record.run), fields))
             crawl = Crawl(
-                order_of(record, job, urls, self._place),
+                order,
                 directory / CRAWL,
                 self._for_crawl(self._live),
                 journal,
@@ -202,13 +209,19 @@ class Running:
             return f"Resumed on {socket.gethostname()} from where it was."
         return f"Begins anew on {socket.gethostname()}, which does not have the frontier of {record.host}."
 
-    async def _start_urls(self, record: Record, job: dict[str, str], directory: Path) -> list[str]:
+    async def _start_urls(
+        self, record: Record, job: dict[str, str], directory: Path, logins: Sequence[str]
+    ) -> list[str]:
         source = job.get("url_file")
         if not source:
             return record.start_urls
         place = self._place
         return await read_url_file(
-            source, directory / URL_FILE, network=place.network, user_agent=place.user_agent
+            source,
+            directory / URL_FILE,
+            network=place.network,
+            user_agent=place.user_agent,
+            credentials=credentials_by_server(logins),
         )
 
     # Settings, beats
@@ -377,13 +390,21 @@ class Running:
                 os.close(descriptor)
 
 
-def order_of(record: Record, job: Mapping[str, str], urls: Sequence[str], place: Workplace) -> CrawlOrder:
-    """What the crawler is told of a run."""
+def order_of(
+    record: Record,
+    job: Mapping[str, str],
+    urls: Sequence[str],
+    place: Workplace,
+    *,
+    logins: Sequence[str] = (),
+) -> CrawlOrder:
+    """What the crawler is told of a run. `logins` are URLs with users and passwords; those of a file of URLs
+    have some, too."""
     options = record.options
     shared = place.directory / f"payloads-{record.account}"
     return CrawlOrder(
         ident=record.ident,
-        urls=tuple(urls),
+        urls=tuple(map(without_credentials, urls)),
         slug=job.get("slug", ""),
         depth=parse_depth(record.depth),
         scope=options.scope,
@@ -398,6 +419,7 @@ def order_of(record: Record, job: Mapping[str, str], urls: Sequence[str], place:
         known_payloads=shared if options.dedupe_jobs else None,
         wacz=options.wacz,
         metadata_records=options.metadata_records,
+        credentials=credentials_by_server([*logins, *urls]),
         warcinfo={"operator": place.operator} if place.operator else {},
     )
 

@@ -5,6 +5,7 @@ It is fetched under the same rules as pages: what a job may not reach, its file 
 
 import asyncio
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 
 from remuda.archive.crawler.cookies import Cookies
@@ -12,8 +13,9 @@ from remuda.archive.crawler.discovery import REDIRECTS
 from remuda.archive.crawler.fetching import Fetcher, make_spool
 from remuda.archive.crawler.network import ConnectionPool, Network
 from remuda.archive.crawler.response import FetchedResponse, FetchFailed
-from remuda.archive.urls import Base, normalise
+from remuda.archive.urls import Base, normalise, without_credentials
 from remuda.base.errors import InvalidArgument
+from remuda.base.log import redact_wrong_url
 
 MAX_FILE = 16 << 20
 MAX_REDIRECTS = 8
@@ -21,11 +23,13 @@ TRIES = 3
 RETRY_WAIT = 5.0
 
 
-async def read_url_file(url: str, kept: Path, *, network: Network, user_agent: str) -> list[str]:
+async def read_url_file(
+    url: str, kept: Path, *, network: Network, user_agent: str, credentials: Mapping[str, str]
+) -> list[str]:
     """Its lines; FetchFailed if it cannot be fetched. A run that is resumed begins with those of the first
     time, which are kept in a file."""
     if not await asyncio.to_thread(kept.exists):
-        document = await _fetch_patiently(url, kept.with_suffix(".spool"), network, user_agent)
+        document = await _fetch_patiently(url, kept.with_suffix(".spool"), network, user_agent, credentials)
         await asyncio.to_thread(_write, kept, document)
     return await asyncio.to_thread(read_lines, kept)
 
@@ -36,17 +40,30 @@ def read_lines(kept: Path) -> list[str]:
     return [line.strip() for line in text.splitlines() if line.strip()]
 
 
+def copy_for_others(kept: Path, target: Path) -> None:
+    """Copies such a file without the users and passwords in it. Blocks."""
+    with kept.open("rb") as lines, target.open("wb") as copy:
+        for line in lines:
+            if b"@" in line:
+                parts = line.decode("utf-8-sig", "replace").splitlines()
+                line = "".join(f"{without_credentials(part)}\n" for part in parts).encode()
+            copy.write(line)
+
+
 def _write(path: Path, document: bytes) -> None:
     draft = path.with_suffix(".draft")
+    draft.touch(0o600)  # Its URLs may have passwords.
     draft.write_bytes(document)
     draft.rename(path)
 
 
-async def _fetch_patiently(url: str, spool: Path, network: Network, user_agent: str) -> bytes:
+async def _fetch_patiently(
+    url: str, spool: Path, network: Network, user_agent: str, credentials: Mapping[str, str]
+) -> bytes:
     connections = ConnectionPool(
         network, make_spool(spool), on_resolved=lambda *_: None, on_certificate=lambda _: None
     )
-    fetcher = Fetcher(network, connections, Cookies(), max_body=MAX_FILE)
+    fetcher = Fetcher(network, connections, Cookies(), credentials=credentials, max_body=MAX_FILE)
     fetcher.user_agent = user_agent
     try:
         for attempt in range(1, TRIES + 1):
@@ -77,7 +94,7 @@ async def _fetch(fetcher: Fetcher, url: str) -> bytes:
             response.body.close()
         target = Base(url).resolve(location)
         if target is None:
-            raise FetchFailed(f"it is redirected to {location[:200]!r}", is_final=True)
+            raise FetchFailed(f"it is redirected to {redact_wrong_url(location)[:200]!r}", is_final=True)
         url = target
     raise FetchFailed("it is redirected too often", is_final=True)
 

@@ -63,6 +63,7 @@ function Body({ job, now, readAgain }) {
       <dd>${size(counts.bytes)} received, ${size(counts.warcBytes)} of WARC</dd>
       <dt>Depth</dt>
       <dd>${job.depth}, scope ${job.options.scope ?? "original"}</dd>
+      ${job.credentialsFor.length > 0 && html`<dt>Password for</dt><dd>${job.credentialsFor.join(", ")}</dd>`}
     </dl>
     ${!hasEnded(job) && html`<${Controls} job=${job} readAgain=${readAgain} />`}
     ${job.files.length > 0 && html`<${Files} files=${job.files} />`}
