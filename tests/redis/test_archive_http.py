@@ -11,7 +11,7 @@ from jobs import IDENT, URL, claim_job, job_fields, keys_that_hold, new_pipeline
 from remuda.accounts.shares import PREFIX, Shares
 from remuda.archive.jobs import Jobs
 from remuda.archive.logs import Logs
-from remuda.archive.model import JobState
+from remuda.archive.model import JobState, OrderOptions
 from remuda.archive.pipelines import Pipelines, identity_of
 from remuda.archive.room import ArchiveConfig
 from remuda.archive.view import BATCH
@@ -196,6 +196,24 @@ async def test_no_answer_log_or_audit_entry_has_the_password_of_a_url(
     assert "hush" not in str(answers)
     assert "hush" not in str([vars(each) for each in caplog.records])
     assert await keys_that_hold(store, "hush") == {archive.CREDENTIALS(IDENT)}
+
+
+@pytest.mark.parametrize("omits", [False, True])
+async def test_a_file_with_a_password_is_shared_only_by_those_who_say_so(store: Store, omits: bool) -> None:
+    pipeline = new_pipeline()
+    url = "http://me:hush@www.example.com/"
+    claim = await run_job(store, pipeline, url, options=OrderOptions(omit_authorization=omits))
+    files = [{"name": f"site.{kind}", "kind": kind, "size": 1, "sha256": "00"} for kind in ("wacz", "cdxj")]
+    fields = {"files": msgspec.json.encode(files).decode(), "storage": new_id()}
+    await Jobs(store).finish(claim.run, JobState.COMPLETED, asker=pipeline, fields=fields)
+    path = f"{JOBS}/{IDENT}/artifacts"
+    async with visiting(store) as client:
+        status, refusal = await ask(client, "POST", f"{path}/site.wacz/share", {})
+        willing, _ = await ask(client, "POST", f"{path}/site.wacz/share", {"credentials": True})
+        harmless, _ = await ask(client, "POST", f"{path}/site.cdxj/share", {})
+
+    assert (status, willing, harmless) == (200 if omits else 400, 200, 200)
+    assert omits or "user and password for http://www.example.com" in refusal["error"]["message"]
 
 
 async def test_lists_show_an_account_its_own_jobs_and_operators_all(store: Store) -> None:

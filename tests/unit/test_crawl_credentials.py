@@ -6,7 +6,10 @@ import ssl
 import zipfile
 from pathlib import Path
 
-from sites import HOSTS, Heard, Site, answer, check_warcs, crawl, order_for, records_in, serving
+import pytest
+
+from remuda.archive.crawler.model import Compression
+from sites import HOSTS, Heard, Site, answer, check_warcs, crawl, order_for, read_records, records_in, serving
 
 HOME, OTHER, _ = HOSTS
 LOGIN = "Basic " + base64.b64encode(b"me:hush h\xc3\xbcsh").decode()
@@ -82,6 +85,28 @@ async def test_a_login_goes_to_its_server_only_and_stands_only_in_requests(tmp_p
     for name in names:
         assert not [word for word in (b"hush", b"stolen", b"@127") if word in readings(tmp_path)[name]]
     assert "@" not in repr(heard)
+
+
+@pytest.mark.parametrize("compression", list(Compression))
+async def test_files_for_others_can_be_made_without_the_login(
+    tmp_path: Path, compression: Compression
+) -> None:
+    told, _ = await crawl_with_a_login(tmp_path, omit_authorization=True, compression=compression)
+
+    assert (f"{HOME}/one", LOGIN) in told
+    check_warcs(tmp_path)
+    records = [record for path in tmp_path.glob("*.warc.*") for record in read_records(path)]
+    requests = [each.block for each in records if each.kind == "request"]
+    assert len(requests) == len(told)
+    for each in requests:
+        assert each.startswith(b"GET /")
+        assert each.endswith(b"\r\nConnection: keep-alive\r\n\r\n")
+        assert b"uthorization" not in each
+    (described, _) = [each.block for each in records if each.kind == "warcinfo"]
+    assert b"omitted-request-fields: Authorization\r\n" in described
+    if compression is Compression.GZIP:
+        secret = LOGIN.partition(" ")[2].encode()
+        assert not [name for name, data in readings(tmp_path).items() if secret in data]
 
 
 async def test_a_user_without_a_password_is_sent_as_browsers_do(tmp_path: Path) -> None:

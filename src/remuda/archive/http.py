@@ -109,6 +109,13 @@ class PipelineList(Struct):
     pipelines: list[PipelineView]
 
 
+class FileShareRequest(ShareRequest):
+    """For how long a file is shared, such as 12h or 7d; the default is 7d. `credentials` is true if those who
+    read it may have the user and password that are in its records of requests."""
+
+    credentials: bool = False
+
+
 class DeletedFiles(Struct):
     """The run whose files are deleted."""
 
@@ -186,12 +193,20 @@ class ArchiveApi:
         await self._audit.record(origin_of(request), "artifacts.delete", run)
         return DeletedFiles(newest.ident, number)
 
-    async def share_file(self, request: Request, query: RunQuery, body: ShareRequest) -> Share:
+    async def share_file(self, request: Request, query: RunQuery, body: FileShareRequest) -> Share:
         """A URL under which anybody may read a file of a run."""
         newest, name = await self._find(request), request.path_params["name"]
         shown = await self._view.job(Ident(newest.ident), limited_to=None, number=query.run)
-        if not any(each.name == name for each in shown.files):
+        kind = next((each.kind for each in shown.files if each.name == name), None)
+        if kind is None:
             raise Lost(f"Run {shown.run} of job {shown.ident} has no file {name[:200]!r}")
+        has_credentials = shown.credentials_for and not shown.options.omit_authorization
+        if has_credentials and not body.credentials and kind in ("warc", "wacz"):
+            servers = ", ".join(shown.credentials_for)[:200]
+            raise InvalidArgument(
+                f"{name} has the user and password for {servers} in its records of requests. Run the job "
+                "with the option omitAuthorization, or share the file with `credentials` true."
+            )
         run = run_id(Ident(shown.ident), shown.run)
         storage = await JobArtifacts(self._store).find_storage(run)
         if storage is None:
@@ -356,7 +371,7 @@ class ArchiveApi:
                 self.share_file,
                 Share,
                 query=RunQuery,
-                body=ShareRequest,
+                body=FileShareRequest,
                 scope=scope,
             ),
             Route(

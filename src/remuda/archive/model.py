@@ -174,6 +174,8 @@ class OrderOptions(Struct, frozen=True, omit_defaults=True, rename="camel"):
     wacz: bool = True
     metadata_records: bool = False
     skip_duplicate_pages: bool = True
+    omit_authorization: bool = False
+    """Whether the records of requests are written without the field `Authorization`."""
 
 
 class JobSettings(Struct, frozen=True, rename="camel"):

@@ -133,6 +133,13 @@ def archive(
     outlinks: Annotated[
         bool, typer.Option("--outlinks", help="Write metadata records with the links of each page.")
     ] = False,
+    omit_authorization: Annotated[
+        bool,
+        typer.Option(
+            "--omit-authorization",
+            help="Leave the user and password of the URL out of the files, to share them.",
+        ),
+    ] = False,
     no_wacz: Annotated[bool, typer.Option("--no-wacz", help="Make no WACZ file.")] = False,
     zstd: Annotated[bool, typer.Option("--zstd", help="Compress with Zstandard instead of gzip.")] = False,
     detach: Annotated[bool, typer.Option("--detach", "-d", help="Do not wait for the end.")] = False,
@@ -157,6 +164,7 @@ def archive(
         "splitSize": warc_size and warc_size * 1_000_000,
         "dedupeJobs": dedupe_jobs or None,
         "metadataRecords": outlinks or None,
+        "omitAuthorization": omit_authorization or None,
         "wacz": False if no_wacz else None,
         "compression": "zstd" if zstd else None,
     }

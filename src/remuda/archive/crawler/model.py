@@ -90,6 +90,8 @@ class CrawlOrder:
     """Write a metadata record with the out-links of each page."""
     warcinfo: Mapping[str, str] = field(default_factory=dict)
     """More fields of the warcinfo record, such as `operator`."""
+    omit_authorization: bool = False
+    """Leave the credentials out of the request records."""
     credentials: Mapping[str, str] = field(default_factory=dict, repr=False)
     """User and password, escaped, by the server that they are sent to: see `urls.credentials_by_server`."""
     cookies: Mapping[str, str] = field(default_factory=dict)

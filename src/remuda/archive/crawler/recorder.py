@@ -8,6 +8,7 @@ import asyncio
 import errno
 import hashlib
 import os
+import re
 import sqlite3
 import ssl
 from collections.abc import Callable, Iterable
@@ -45,6 +46,7 @@ from remuda.base.log import get_logger
 log = get_logger(__name__)
 
 _PIECE = 1 << 20
+_AUTHORIZATION = re.compile(rb"\r\nAuthorization:[^\r\n]*")
 _encode = msgspec.json.encode
 
 
@@ -174,6 +176,7 @@ class CrawlRecorder:
                 ("sitemaps", str(order.sitemaps).lower()),
                 ("max-body", str(order.max_body)),
                 ("dedupe", str(order.dedupe).lower()),
+                *([("omitted-request-fields", "Authorization")] if order.omit_authorization else []),
                 *order.warcinfo.items(),
             ]
         )
@@ -245,7 +248,10 @@ class CrawlRecorder:
             if exchange.address:
                 common.append(("WARC-IP-Address", exchange.address))
             common.append(("WARC-Warcinfo-ID", self._warcinfo_id))
-            others = [request_record(common, request_id, response_id, exchange.request)]
+            request = exchange.request
+            if self._order.omit_authorization:
+                request = _AUTHORIZATION.sub(b"", request)
+            others = [request_record(common, request_id, response_id, request)]
             if outlinks is not None:
                 others.append(outlinks_record(common, response_id, outlinks))
             fields = [("WARC-Record-ID", response_id), *common, ("WARC-Concurrent-To", request_id)]

@@ -419,6 +419,7 @@ def order_of(
         known_payloads=shared if options.dedupe_jobs else None,
         wacz=options.wacz,
         metadata_records=options.metadata_records,
+        omit_authorization=options.omit_authorization,
         credentials=credentials_by_server([*logins, *urls]),
         warcinfo={"operator": place.operator} if place.operator else {},
     )
