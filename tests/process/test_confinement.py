@@ -26,10 +26,10 @@ from remuda.base.confinement import (
     ProtectionConfig,
     browser_environ,
     protection_of,
-    read_log,
     remove_directory,
     unconfined,
 )
+from remuda.base.directories import read_log
 from remuda.base.errors import DriverUnavailable, Misconfigured
 from remuda.base.reach import (
     hold_directory,

@@ -24,8 +24,8 @@ import signal
 import socket
 import stat
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -84,8 +84,6 @@ _HOME = {
     ".config/mozilla": 0o500,
     ".config/mozilla/firefox": 0o700,
 }
-
-_MOST_OF_LOG = 1 << 20
 
 # The marks by which a herd finds what it has started. All else that is called so is a herd's own business.
 MARKS = ("REMUDA_HERD", "REMUDA_HOLDER")
@@ -318,33 +316,6 @@ class Confinement:
                 die()  # Only now: the kernel forgets it when a process changes its user or group.
 
         return drop
-
-
-# What a browser can write to, it can replace by a link to what only this process may read or write. So what
-# is done in its directory goes by these. The directory itself it cannot replace: behind Landlock it may not
-# write above it.
-
-
-@contextmanager
-def entered(directory: Path | str, *, within: int | None = None) -> Iterator[int]:
-    """A descriptor of a directory that a browser can write to, for `dir_fd`; NotADirectoryError if there is a
-    link in its place. `within` is that of the directory above it."""
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=within)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
-
-
-def read_log(path: Path) -> str:
-    """The end of what the processes of a browser have written to this file; empty if that cannot be read."""
-    try:
-        # A pipe in its place would have nothing to say for ever.
-        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - _MOST_OF_LOG))
-            return file.read(_MOST_OF_LOG).decode(errors="replace")
-    except OSError:
-        return ""
 
 
 def home_of(directory: Path) -> Path:

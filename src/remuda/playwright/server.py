@@ -17,7 +17,8 @@ from urllib.parse import urlencode, urlsplit
 import msgspec
 import psutil
 
-from remuda.base.confinement import Confinement, Protection, read_log, remove_directory
+from remuda.base.confinement import Confinement, Protection, remove_directory
+from remuda.base.directories import read_log
 from remuda.base.errors import DriverTimeout, DriverUnavailable
 from remuda.base.filters import admit_only
 from remuda.base.hosts import host_port

@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from remuda.base.confinement import entered
+from remuda.base.directories import entered
 from remuda.base.errors import InvalidArgument, Lost, Refused
 from remuda.grid.wire import read_json
 

@@ -17,7 +17,8 @@ from urllib.parse import urlsplit
 import msgspec
 import psutil
 
-from remuda.base.confinement import Confinement, browser_environ, read_log, remove_directory
+from remuda.base.confinement import Confinement, browser_environ, remove_directory
+from remuda.base.directories import read_log
 from remuda.base.errors import DriverTimeout, DriverUnavailable, InvalidArgument, UpstreamUnavailable
 from remuda.base.filters import admit_only
 from remuda.base.hosts import hidden_loopback

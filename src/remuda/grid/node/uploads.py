@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO, BinaryIO
 
-from remuda.base.confinement import entered
+from remuda.base.directories import entered
 from remuda.base.errors import InvalidArgument
 from remuda.grid.node.archives import BROKEN_ARCHIVE, open_archive
 from remuda.grid.wire import read_json

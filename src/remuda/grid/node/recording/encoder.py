@@ -14,7 +14,8 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from remuda.base.confinement import Confinement, browser_environ, read_log
+from remuda.base.confinement import Confinement, browser_environ
+from remuda.base.directories import read_log
 from remuda.base.errors import Unavailable
 from remuda.base.processes import terminate_after_us, until_exit
 from remuda.grid.node.recording.hls import MAX_BITRATE, SEGMENT, STREAM, level_of
