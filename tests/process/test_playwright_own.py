@@ -19,7 +19,9 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, Error, Playwright
 
+from configs import make_config
 from processes import are_gone, children_of, listeners_of
+from remuda.base.confinement import protection_of
 from remuda.fleet.leftovers import clear_orphans
 from remuda.fleet.secret import HerdSecret
 from remuda.keyspace.playwright import ACTIVE_CONNECTIONS
@@ -174,7 +176,7 @@ async def test_a_killed_worker_takes_its_browsers_along(store: Store, tmp_path: 
         await worker.ends()
         await eventually(lambda: are_gone(started))
         # What the next worker and the gc do.
-        await asyncio.to_thread(clear_orphans)
+        await asyncio.to_thread(clear_orphans, protection_of(make_config()).users)
         assert not directory.exists()
 
 

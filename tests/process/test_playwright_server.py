@@ -14,9 +14,11 @@ import pytest
 from playwright.async_api import Browser, BrowserContext, Error, Playwright
 from playwright.async_api import TimeoutError as PlaywrightTimeout
 
+from configs import make_config
 from herds import DEADLINE
 from lending import Lender
 from processes import are_gone
+from remuda.base.confinement import protection_of
 from remuda.base.errors import DriverTimeout, DriverUnavailable, RemudaError
 from remuda.fleet.leftovers import clear_orphans
 from remuda.fleet.relay import Address
@@ -383,7 +385,7 @@ async def test_what_a_killed_holder_leaves_is_cleared_away(is_hanging: bool) -> 
         if not is_hanging:
             # The kernel kills the driver with its parent, and the browser ends with the driver.
             await eventually(lambda: are_gone([browser]))
-        await asyncio.to_thread(clear_orphans)
+        await asyncio.to_thread(clear_orphans, protection_of(make_config()).users)
 
     await eventually(lambda: are_gone([browser]))
     assert not server.directory.exists()

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from browser_directories import nest
 from remuda.fleet import leftovers
 from remuda.fleet.leftovers import clear_orphans, find_long_path, holder_name
 
@@ -73,7 +74,23 @@ def test_a_holders_name_is_short_enough_for_a_socket_below_it() -> None:
 def test_the_directory_of_a_node_that_is_no_more_goes_away(temporary: Path, dead_pid: int) -> None:
     (temporary / f"remuda-{dead_pid}-5c2e-{TAIL}" / "profile").mkdir(parents=True)
 
-    clear_orphans()
+    clear_orphans([os.geteuid()])
+
+    assert list(temporary.iterdir()) == []
+
+
+def test_a_directory_of_another_user_is_not_taken_for_a_dead_nodes(temporary: Path, dead_pid: int) -> None:
+    (temporary / f"remuda-{dead_pid}-5c2e-{TAIL}" / "profile").mkdir(parents=True)
+
+    clear_orphans([os.geteuid() + 1])
+
+    assert len(list(temporary.rglob("*"))) == 2
+
+
+def test_no_directory_keeps_a_holder_from_its_start(temporary: Path, dead_pid: int) -> None:
+    nest(temporary / f"remuda-{dead_pid}-5c2e-{TAIL}")
+
+    clear_orphans([os.geteuid()])
 
     assert list(temporary.iterdir()) == []
 
@@ -83,7 +100,7 @@ def test_a_node_whose_pid_another_process_has_now_is_no_more(temporary: Path) ->
     (temporary / name).mkdir()
 
     with sleeper(name) as orphan:
-        clear_orphans()
+        clear_orphans([os.geteuid()])
 
         orphan.wait(10)  # By itself it would never end.
     assert list(temporary.iterdir()) == []
@@ -93,7 +110,7 @@ def test_a_node_that_nobody_has_buried_yet_is_no_more(temporary: Path, zombie_pi
     ticks = Path(f"/proc/{zombie_pid}/stat").read_text().rpartition(")")[2].split()[19]
     (temporary / f"remuda-{zombie_pid}-{int(ticks):x}-{TAIL}").mkdir()
 
-    clear_orphans()
+    clear_orphans([os.geteuid()])
 
     assert list(temporary.iterdir()) == []
 
@@ -102,7 +119,7 @@ def test_a_node_in_another_namespace_of_pids_is_none_of_ours(temporary: Path, de
     namespace = int(TAIL[:4], 16) ^ 1
     (temporary / f"remuda-{dead_pid}-5c2e-{namespace:04x}{TAIL[4:]}").mkdir()
 
-    clear_orphans()
+    clear_orphans([os.geteuid()])
 
     assert len(list(temporary.iterdir())) == 1
 
@@ -113,7 +130,7 @@ def test_what_is_not_a_dead_nodes_stays(temporary: Path, dead_pid: int) -> None:
     for name in kept:
         (temporary / name).mkdir()
 
-    clear_orphans()
+    clear_orphans([os.geteuid()])
 
     assert {path.name for path in temporary.iterdir()} == kept
 
@@ -121,7 +138,7 @@ def test_what_is_not_a_dead_nodes_stays(temporary: Path, dead_pid: int) -> None:
 @pytest.mark.usefixtures("temporary")
 def test_the_processes_of_a_node_that_is_no_more_are_killed_and_no_others(dead_pid: int) -> None:
     with sleeper(f"remuda-{dead_pid}-5c2e-{TAIL}") as orphan, sleeper(holder_name()) as kept:
-        clear_orphans()
+        clear_orphans([os.geteuid()])
 
         orphan.wait(10)  # By itself it would never end.
         assert kept.poll() is None
@@ -136,7 +153,7 @@ def test_a_browser_that_has_overwritten_its_environment_is_known_by_its_files(
     files = [f"--user-data-dir=/tmp/remuda-{dead_pid}-5c2e-{TAIL}/profile"]
     # The second only looks at them, like the pager of an operator.
     with waiting(files, rest) as browser, waiting(files, {"PAGER": "less"}) as reader:
-        clear_orphans()
+        clear_orphans([os.geteuid()])
 
         browser.wait(10)  # By itself it would never end.
         assert reader.poll() is None

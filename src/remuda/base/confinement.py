@@ -19,18 +19,18 @@ Linux only; elsewhere browsers run as whoever started the herd.
 
 import ctypes
 import os
-import shutil
 import signal
 import socket
 import stat
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 from remuda.base.config import Config, option
+from remuda.base.directories import remove_tree
 from remuda.base.landlock import Fence, forbid_new_privileges, landlock_version
 from remuda.base.processes import die_with_parent
 from remuda.base.programs import helpers_of, loader_of
@@ -126,6 +126,11 @@ class Protection:
     @property
     def group(self) -> int | None:
         return self.uids[0] if self.uids else None
+
+    @property
+    def users(self) -> frozenset[int]:
+        """Whose files browsers leave behind: this process's user's, and those of the users that they have."""
+        return frozenset((os.geteuid(), *self.uids))
 
     @property
     def has_sandbox(self) -> bool:
@@ -324,16 +329,12 @@ def home_of(directory: Path) -> Path:
     return directory.with_name(f"{directory.name}-home")
 
 
-def remove_directory(directory: Path) -> None:
-    """Removes the directory of a browser, as far as that is possible."""
-    home = home_of(directory)
-    # Root needs no right for that, and must not change the rights of what a browser put in their place.
-    for name in _HOME if os.geteuid() != 0 else ():
-        with suppress(OSError):
-            (home / name).chmod(0o700)
+def remove_directory(directory: Path, *, owners: Container[int]) -> None:
+    """Removes the directory and the home of a browser, as far as possible, and as these users own them."""
     # The home first: if this process is killed here, it is found again by the directory.
-    shutil.rmtree(home, ignore_errors=True)
-    shutil.rmtree(directory, ignore_errors=True)
+    for path in (home_of(directory), directory):
+        with suppress(OSError):
+            remove_tree(path, owners=owners)
 
 
 def unconfined() -> Confinement:

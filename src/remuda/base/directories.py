@@ -5,10 +5,13 @@ Others can replace what is in there by a link to what only this process may read
 there goes by descriptors, and follows no link.
 """
 
+import errno
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Container, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from remuda.base.ids import new_id
 
 _MOST_OF_LOG = 1 << 20
 
@@ -34,3 +37,52 @@ def read_log(path: Path) -> str:
             return file.read(_MOST_OF_LOG).decode(errors="replace")
     except OSError:
         return ""
+
+
+def remove_tree(directory: Path, *, owners: Container[int]) -> None:
+    """Removes a directory with all that is in it. OSError if something is left, or if none of these users
+    owns it.
+
+    `shutil.rmtree` has a call and a descriptor for each level, and fails below some hundred. Clients, add-ons
+    and local users can make more. Here each directory comes up to the first level before it is looked into.
+    """
+    with entered(directory) as top:
+        if os.fstat(top).st_uid not in owners:
+            raise PermissionError(errno.EPERM, "It belongs to another user", str(directory))
+        _allow_changes(top)
+        waiting = _unlink_files(top)
+        while waiting:
+            waiting += _clear(waiting.pop(), top)
+    directory.rmdir()
+
+
+def _clear(name: str, top: int) -> Iterator[str]:
+    """Removes a directory from `top`; the names that the directories in it have there now."""
+    with suppress(OSError):
+        with entered(name, within=top) as directory:
+            _allow_changes(directory)
+            for inner in _unlink_files(directory):
+                # It cannot be moved by who may not write to it.
+                with suppress(OSError), entered(inner, within=directory) as descriptor:
+                    _allow_changes(descriptor)
+                    moved = new_id()
+                    os.rename(inner, moved, src_dir_fd=directory, dst_dir_fd=top)
+                    yield moved
+        os.rmdir(name, dir_fd=top)
+
+
+def _unlink_files(directory: int) -> list[str]:
+    """Removes all but directories; the names of what is left."""
+    left = []
+    for name in os.listdir(directory):
+        try:
+            os.unlink(name, dir_fd=directory)
+        except OSError:
+            left.append(name)
+    return left
+
+
+def _allow_changes(directory: int) -> None:
+    # Root needs no right for that.
+    if os.geteuid() != 0:
+        os.fchmod(directory, 0o700)

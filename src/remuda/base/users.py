@@ -7,13 +7,13 @@ crash gives it back, and the herds of one machine never share one.
 import fcntl
 import os
 import pwd
-import shutil
 import signal
 import stat
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from remuda.base.directories import remove_tree
 from remuda.base.errors import Misconfigured
 from remuda.base.landlock import forbid_new_privileges
 
@@ -112,6 +112,6 @@ def _remove_files_of(uid: int) -> None:
                     if entry.stat(follow_symlinks=False).st_uid != uid:
                         continue
                     if entry.is_dir(follow_symlinks=False):
-                        shutil.rmtree(entry.path, ignore_errors=True)
+                        remove_tree(Path(entry.path), owners=(uid,))
                     else:
                         Path(entry.path).unlink()

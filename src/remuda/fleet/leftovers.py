@@ -10,6 +10,7 @@ import os
 import re
 import tempfile
 from collections import Counter
+from collections.abc import Container
 from pathlib import Path
 
 import psutil
@@ -59,20 +60,21 @@ def check_temporary_directory(*, name: int = LONGEST_NAME) -> None:
         raise Misconfigured(f"The temporary directory {fault}: {TEMPORARY_ADVICE}")
 
 
-def clear_orphans() -> int:
-    """Kills the processes and removes the directories of dead holders; how many processes."""
+def clear_orphans(owners: Container[int]) -> int:
+    """Kills the processes and removes the directories of dead holders, if these users own them; how many
+    processes. In a directory for all users, every user can make one that looks so."""
     killed = _kill_orphans()
     # Holders that are not root's may not have reached root's own.
     for place in {tempfile.gettempdir(), "/tmp"}:
         for directory in Path(place).glob("remuda-*-*"):
             if _is_orphaned(directory.name):
-                remove_directory(directory)
+                remove_directory(directory, owners=owners)
     return killed
 
 
-async def sweep_orphans() -> Counter[str]:
+async def sweep_orphans(owners: Container[int]) -> Counter[str]:
     """The same as a sweep of the gc's: a machine may never start another holder."""
-    return +Counter({"orphans_killed": await asyncio.to_thread(clear_orphans)})
+    return +Counter({"orphans_killed": await asyncio.to_thread(clear_orphans, owners)})
 
 
 def _namespace() -> str:

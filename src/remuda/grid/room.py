@@ -121,11 +121,13 @@ async def _check_readiness(on: Surroundings) -> str:
 
 
 def _sweeps(on: Surroundings) -> Mapping[str, Sweep]:
+    from remuda.base.confinement import protection_of
     from remuda.fleet.leftovers import sweep_orphans
     from remuda.grid.sweeps import grid_sweeps
 
     retention = on.config[GridConfig].session_retention
-    return {**grid_sweeps(on.store, retention=retention), "orphans": sweep_orphans}
+    sweep = partial(sweep_orphans, protection_of(on.config).users)
+    return {**grid_sweeps(on.store, retention=retention), "orphans": sweep}
 
 
 def _owners(on: Surroundings) -> Sequence[OwnerKind]:

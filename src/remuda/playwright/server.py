@@ -183,7 +183,7 @@ class BrowserServer:
                 log.error("browser does not die", holder=self._name)
             self._drivers.discard(process.pid)
             reap_orphans(self._drivers)
-        remove_directory(self.directory)
+        remove_directory(self.directory, owners=self._protection.users)
         if self._confinement is not None:
             self._confinement.release()
             self._confinement = None

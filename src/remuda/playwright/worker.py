@@ -95,10 +95,10 @@ class WorkerRole(Role):
         self._beating = asyncio.create_task(self._keep_beating(server, registry), name="beat")
 
     def _make_server(self) -> Server:
-        # An earlier worker may have been killed together with what clears up after it.
-        clear_orphans()
         config, options, engine = self._config, self._options, self._browser.engine
         protection = protection_of(config)
+        # An earlier worker may have been killed together with what clears up after it.
+        clear_orphans(protection.users)
         if protection.uids:
             use_open_temporary_directory()
         launch = find_launch(engine, config)

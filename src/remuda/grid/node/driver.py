@@ -337,7 +337,7 @@ class Driver:
         # Killed, not asked: the profile is thrown away, so there is nothing to save, and the next waits.
         if not kill_descendants(KILL_TIMEOUT):
             log.error("browser does not die", node=self._node)
-        remove_directory(self.directory)
+        remove_directory(self.directory, owners=self.confinement.protection.users)
 
     def choose_browser(self, number: int) -> None:
         """Has the session to come get this one of the driver's browsers."""

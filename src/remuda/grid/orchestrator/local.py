@@ -113,7 +113,7 @@ class LocalProvisioner:
             problems = "; ".join(f"{each.subject}: {each.problem}" for each in found.findings)
             raise Misconfigured(f"There is no browser to run ({problems}). `remuda doctor` says what to do")
         self._browsers = list(found.browsers)
-        await asyncio.to_thread(clear_orphans)
+        await self._clear_orphans()
         self._forks.start()
         self._refill()
         return [_offer(browser) for browser in self._browsers]
@@ -123,6 +123,7 @@ class LocalProvisioner:
         # A node that is being forked now would be told too late to end, and outlive us.
         await self._forks.settle()
         await asyncio.gather(*(node.end() for node in list(self._nodes)))
+        await self._clear_orphans()
         self._tasks.cancel()
         await self._forks.stop()
 
@@ -240,9 +241,13 @@ class LocalProvisioner:
             if not self._is_stopping:
                 log.warning("warm node died", pid=node.pid)
                 self._tasks.spawn(self._replace(), name="replace a warm node")
-        await asyncio.to_thread(clear_orphans)
+        await self._clear_orphans()
         if node.session is not None and self._on_gone is not None:
             self._on_gone(node.session, had_browser=node.had_browser)
+
+    async def _clear_orphans(self) -> None:
+        """Kills and removes what nodes leave that could not do it themselves."""
+        await asyncio.to_thread(clear_orphans, protection_of(self._config).users)
 
     async def _replace(self) -> None:
         await asyncio.sleep(REPLACE_AFTER)
@@ -258,6 +263,7 @@ class LocalProvisioner:
         for node in list(self._nodes):
             if node.session == session:
                 await node.end()
+                await self._clear_orphans()
 
 
 def _offer(browser: Browser) -> Offer:

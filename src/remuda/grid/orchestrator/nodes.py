@@ -17,7 +17,6 @@ from remuda.base.errors import DriverUnavailable
 from remuda.base.ids import SessionId
 from remuda.base.log import get_logger
 from remuda.base.processes import is_stopped, start_of, until_readable
-from remuda.fleet.leftovers import clear_orphans
 from remuda.fleet.lifeline import Lifeline
 from remuda.grid.browsers import Browser
 from remuda.grid.node.assignment import Assignment
@@ -78,7 +77,6 @@ class NodeProcess:
             log.warning("node killed", pid=self.pid, session=self.session)
             self._signal(signal.SIGKILL)
             await self.gone.wait()
-        await asyncio.to_thread(clear_orphans)
 
     def _signal(self, signum: signal.Signals) -> None:
         # It may have died just now, without our having heard of it yet.
