@@ -453,6 +453,18 @@ def test_the_home_of_a_browser_cannot_be_written_to_but_removed(tmp_path: Path) 
     assert not directory.exists()
 
 
+@needs_root
+def test_what_a_link_leads_to_is_not_given_to_a_browser(confinement: Confinement, tmp_path: Path) -> None:
+    (tmp_path / "secret").touch(mode=0o640)
+    (tmp_path / "link").symlink_to(tmp_path / "secret")
+
+    with pytest.raises(OSError, match="symbolic link"):
+        confinement.own(tmp_path / "link")
+
+    found = (tmp_path / "secret").stat()
+    assert (found.st_uid, stat.S_IMODE(found.st_mode)) == (0, 0o640)
+
+
 def test_nothing_but_a_log_is_read_as_one(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("secret")
     (tmp_path / "log").write_text("x" * (2 << 20) + "the end")
@@ -571,6 +583,23 @@ def test_half_a_copy_on_a_full_disk_is_not_taken_for_a_whole_one(tmp_path: Path)
         assert (copy / "node").stat().st_size == 1_000_000
 
 
+@pytest.mark.parametrize("place", ["link", pytest.param("directory", marks=needs_root)])
+def test_no_program_is_copied_to_where_another_user_could_replace_it(outside: Path, place: str) -> None:
+    program, planted = outside / "closed" / "driver", outside / "planted"
+    program.parent.mkdir(mode=0o700)
+    program.touch(mode=0o700)
+    planted.mkdir(mode=0o700)
+    (planted / "driver").touch()
+    (outside / "link").symlink_to(planted)
+    if place == "directory":
+        os.chown(planted, UIDS[1], UIDS[1])
+
+    with pytest.raises(DriverUnavailable, match="cannot be copied"):
+        make_reachable(program, planted if place == "directory" else outside / place)
+
+    assert stat.S_IMODE(planted.stat().st_mode) == 0o700
+
+
 def test_a_program_that_all_reach_by_another_name_stays_where_it_is(tmp_path: Path) -> None:
     (tmp_path / "sh").symlink_to("/bin/sh")
     tmp_path.chmod(0o700)
@@ -579,7 +608,9 @@ def test_a_program_that_all_reach_by_another_name_stays_where_it_is(tmp_path: Pa
     assert not (tmp_path / "staging").exists()
 
 
-@pytest.mark.parametrize(("mode", "is_used"), [(0o700, False), (0o755, False), (0o1777, True)])
+@pytest.mark.parametrize(
+    ("mode", "is_used"), [(0o700, False), (0o755, False), (0o777, False), (0o1777, True)]
+)
 def test_temporary_files_are_where_every_user_may_make_some(
     monkeypatch: pytest.MonkeyPatch, mode: int, is_used: bool
 ) -> None:

@@ -1,4 +1,4 @@
-"""Directories that others can write to: what is removed with them, and what is not."""
+"""Directories that others can write to: what is removed with them and written there, and what is not."""
 
 import os
 import stat
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from browser_directories import nest
-from remuda.base.directories import remove_tree
+from remuda.base.directories import open_log, remove_tree
 
 ORDINARY = 57190
 """A user without rights and without an account."""
@@ -85,3 +85,15 @@ def test_a_directory_that_none_of_the_owners_owns_is_left_alone(tree: Path) -> N
         remove_tree(tree, owners=[os.geteuid() + 1])
 
     assert (tree / "closed" / "file").exists()
+
+
+def test_a_log_is_not_written_through_a_link_or_to_a_pipe(place: Path) -> None:
+    (place / "outside").write_text("kept")
+    (place / "link").symlink_to(place / "outside")
+    os.mkfifo(place / "pipe")
+
+    for name in ("link", "pipe"):
+        with pytest.raises(OSError, match=name):
+            open_log(place / name)
+
+    assert (place / "outside").read_text() == "kept"

@@ -107,6 +107,27 @@ def test_a_message_is_shown_as_it_was_meant(said: str, shown: str) -> None:
     assert write_cue(make_cue(said, at=3725.5)) == f"\n01:02:05.500 --> 01:02:10.500\n{shown}\n"
 
 
+def test_messages_are_not_written_through_a_link(tmp_path: Path) -> None:
+    outside, recording = tmp_path / "outside", tmp_path / "recording"
+    outside.write_text("kept")
+    recording.mkdir()
+    subtitles = Subtitles(recording)
+    names = ("messages.vtt", "silence.vtt", "messages-00000.vtt")
+    for name in names:
+        (recording / name).symlink_to(outside)
+
+    subtitles.begin()
+    subtitles.say("one", at=1.0)
+    subtitles.publish(10.0)
+    (recording / "messages.vtt").unlink()
+    (recording / "messages.vtt").symlink_to(outside)
+    with pytest.raises(OSError, match="symbolic link"):
+        subtitles.say("two", at=11.0)
+
+    assert outside.read_text() == "kept"
+    assert not any((recording / name).is_symlink() for name in names[1:])
+
+
 def test_messages_are_in_the_parts_in_which_they_are_shown(tmp_path: Path) -> None:
     subtitles = Subtitles(tmp_path)
     subtitles.begin()

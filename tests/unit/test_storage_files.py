@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from browser_directories import nest
 from remuda.base.errors import Lost, Misconfigured
 from remuda.base.ids import is_uuid, new_id
 from remuda.storage import index as index_module
@@ -169,6 +170,14 @@ def test_a_removed_session_takes_all_with_it_and_nothing_else(tmp_path: Path) ->
 
     assert names_in(storage) == [str(other)]
     assert (outside / "precious").exists()
+
+
+def test_an_owner_leaves_however_deep_its_directories_are(tmp_path: Path) -> None:
+    nest(tmp_path / str(SESSION))
+
+    LocalDirectory(tmp_path).remove_owner(SESSION)
+
+    assert names_in(tmp_path) == []
 
 
 def test_a_removal_that_was_interrupted_is_finished(tmp_path: Path) -> None:

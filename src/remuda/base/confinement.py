@@ -30,7 +30,7 @@ from functools import cache
 from pathlib import Path
 
 from remuda.base.config import Config, option
-from remuda.base.directories import remove_tree
+from remuda.base.directories import entered, open_plain, remove_tree
 from remuda.base.landlock import Fence, forbid_new_privileges, landlock_version
 from remuda.base.processes import die_with_parent
 from remuda.base.programs import helpers_of, loader_of
@@ -243,8 +243,13 @@ class Confinement:
     def own(self, path: Path) -> None:
         """Gives a file or directory to the browser's user, and keeps every other out."""
         if user := self._user_to_become:
-            os.chown(path, user.uid, user.uid)
-            path.chmod(0o700 if path.is_dir() else 0o600)
+            descriptor = open_plain(str(path), os.O_RDONLY)
+            try:
+                is_directory = stat.S_ISDIR(os.fstat(descriptor).st_mode)
+                os.fchown(descriptor, user.uid, user.uid)
+                os.fchmod(descriptor, 0o700 if is_directory else 0o600)
+            finally:
+                os.close(descriptor)
 
     def make_home(self, directory: Path) -> None:
         """Makes the home of a browser with this directory."""
@@ -253,7 +258,8 @@ class Confinement:
             (home / name).mkdir(mode=0o700)
             self.own(home / name)
         for name, mode in _HOME.items():
-            (home / name).chmod(mode)
+            with entered(home / name) as descriptor:
+                os.fchmod(descriptor, mode)
 
     @property
     def inherited(self) -> Sequence[int]:

@@ -10,6 +10,7 @@ import os
 from collections.abc import Container, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 from remuda.base.ids import new_id
 
@@ -28,26 +29,36 @@ def entered(directory: Path | str, *, within: int | None = None) -> Iterator[int
         os.close(descriptor)
 
 
+def open_plain(path: str, flags: int) -> int:
+    """An opener for `open` that follows no link, and waits for nothing: a pipe would have nothing to say for
+    ever."""
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+
+
+def open_log(path: Path) -> BinaryIO:
+    """A file, empty by now, for what the processes of a browser say."""
+    return open(path, "wb", opener=open_plain)
+
+
 def read_log(path: Path) -> str:
     """The end of what the processes of a browser have written to this file; empty if that cannot be read."""
     try:
-        # A pipe in its place would have nothing to say for ever.
-        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+        with open(path, "rb", opener=open_plain) as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - _MOST_OF_LOG))
             return file.read(_MOST_OF_LOG).decode(errors="replace")
     except OSError:
         return ""
 
 
-def remove_tree(directory: Path, *, owners: Container[int]) -> None:
-    """Removes a directory with all that is in it. OSError if something is left, or if none of these users
-    owns it.
+def remove_tree(directory: Path, *, owners: Container[int] | None = None) -> None:
+    """Removes a directory with all that is in it. OSError if something is left, or if it belongs to none of
+    the `owners`.
 
     `shutil.rmtree` has a call and a descriptor for each level, and fails below some hundred. Clients, add-ons
     and local users can make more. Here each directory comes up to the first level before it is looked into.
     """
     with entered(directory) as top:
-        if os.fstat(top).st_uid not in owners:
+        if owners is not None and os.fstat(top).st_uid not in owners:
             raise PermissionError(errno.EPERM, "It belongs to another user", str(directory))
         _allow_changes(top)
         waiting = _unlink_files(top)

@@ -1,6 +1,7 @@
 """Files that a process still needs after it has given up root, and can no longer reach by their names: the
 installation, Redis and the artifacts may lie in root's own home."""
 
+import errno
 import os
 import shutil
 import stat
@@ -9,6 +10,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+from remuda.base.directories import entered
 from remuda.base.errors import DriverUnavailable
 
 
@@ -27,7 +29,9 @@ def use_open_temporary_directory() -> None:
     """Has this process keep temporary files where every user may make some: in /tmp, if TMPDIR is only
     root's."""
     place = Path(tempfile.gettempdir())
-    if not (is_open_to_all(place) and place.stat().st_mode & stat.S_IWOTH):
+    # Sticky: nobody may replace there what others have made.
+    needed = stat.S_IWOTH | stat.S_ISVTX
+    if not (is_open_to_all(place) and place.stat().st_mode & needed == needed):
         tempfile.tempdir = "/tmp"
 
 
@@ -69,23 +73,29 @@ def make_reachable(program: Path, directory: Path) -> Path:
     if is_open_to_all(program):
         return program
     copy = directory / program.name
-    if copy.exists():
-        return copy
     # Under another name first: half a copy, on a full disk, must not be taken for a whole one.
     unfinished = directory / f"{program.name}.part"
     try:
         directory.mkdir(exist_ok=True)
-        directory.chmod(0o755)
-        if program.is_dir():
-            shutil.copytree(program, unfinished, copy_function=_link)
-            for place in (unfinished, *(path for path in unfinished.rglob("*") if path.is_dir())):
-                place.chmod(0o755)
-        else:
-            _link(str(program), str(unfinished))
-        unfinished.rename(copy)
+        with entered(directory) as descriptor:
+            if os.fstat(descriptor).st_uid != os.geteuid():
+                raise PermissionError(errno.EPERM, "It belongs to another user")
+            os.fchmod(descriptor, 0o755)
+        if copy.exists():
+            return copy
+        try:
+            if program.is_dir():
+                shutil.copytree(program, unfinished, copy_function=_link)
+                for place in (unfinished, *(path for path in unfinished.rglob("*") if path.is_dir())):
+                    place.chmod(0o755)
+            else:
+                _link(str(program), str(unfinished))
+            unfinished.rename(copy)
+        except OSError:
+            shutil.rmtree(unfinished, ignore_errors=True)
+            unfinished.unlink(missing_ok=True)
+            raise
     except OSError as error:
-        shutil.rmtree(unfinished, ignore_errors=True)
-        unfinished.unlink(missing_ok=True)
         # Of a directory, each file that failed is told, with the reason last.
         reason = error.args[0][0][-1] if isinstance(error, shutil.Error) else error.strerror
         raise DriverUnavailable(f"{program} cannot be copied to {directory}: {reason}") from error

@@ -30,7 +30,9 @@ def download(herd: HerdAddress, path: str, target: Path, *, sha256: str) -> Path
         if response.status != 200:
             raise Lost(f"{target.name} cannot be had: the herd answered {response.status}")
         digest = hashlib.sha256()
-        with draft.open("wb") as file:
+        # Anew: in a directory for all users, a file of this name may be a link of another's.
+        draft.unlink(missing_ok=True)
+        with draft.open("xb") as file:
             while piece := response.read(PIECE):
                 file.write(piece)
                 digest.update(piece)

@@ -18,7 +18,7 @@ import msgspec
 import psutil
 
 from remuda.base.confinement import Confinement, Protection, remove_directory
-from remuda.base.directories import read_log
+from remuda.base.directories import open_log, read_log
 from remuda.base.errors import DriverTimeout, DriverUnavailable
 from remuda.base.filters import admit_only
 from remuda.base.hosts import host_port
@@ -41,7 +41,7 @@ log = get_logger(__name__)
 LOOPBACK = "127.0.0.1"
 KILL_TIMEOUT = 10.0
 LOOK_EVERY = 0.01
-_URL_LINE = re.compile(rb"^(?:Listening on )?(ws://\S+)\n", re.MULTILINE)
+_URL_LINE = re.compile(r"^(?:Listening on )?(ws://\S+)\n", re.MULTILINE)
 
 
 class BrowserServer:
@@ -124,7 +124,7 @@ class BrowserServer:
             command = serve_command(self._launch.browser, config, reach)
         programs = [*driver_programs(), staging, *([self._launch.program] if self._launch.program else [])]
         try:
-            with self._log.open("wb") as output:
+            with open_log(self._log) as output:
                 process = subprocess.Popen(
                     command,
                     stdin=subprocess.DEVNULL,
@@ -143,8 +143,8 @@ class BrowserServer:
     async def _await_endpoint(self, process: subprocess.Popen[bytes]) -> str:
         while True:
             is_over = process.poll() is not None
-            if match := _URL_LINE.search(self._log.read_bytes()):
-                return with_host(match[1].decode(), LOOPBACK) + self._query()
+            if match := _URL_LINE.search(read_log(self._log)):
+                return with_host(match[1], LOOPBACK) + self._query()
             if is_over:
                 raise DriverUnavailable(f"The browser ended at once: {self.tail()}")
             # A file, not a pipe, so that a driver that talks can never block; hence this look every 10 ms.

@@ -27,6 +27,7 @@ from types import TracebackType
 from typing import Self
 
 from remuda.base import clock
+from remuda.base.directories import remove_tree
 from remuda.base.errors import InvalidArgument, Lost, Misconfigured
 from remuda.base.ids import is_uuid, new_id
 from remuda.storage.model import Artifact, ArtifactPath, Fill, Owner, StorageId, is_name
@@ -119,13 +120,14 @@ class LocalDirectory:
     def remove_owner(self, owner: Owner) -> None:
         """Removes all that an owner has here. Seen from outside it goes at once, or not at all."""
         leaving = self.path / f"{_LEAVING}{owner}"
-        shutil.rmtree(leaving, ignore_errors=True)
+        with suppress(OSError):
+            remove_tree(leaving)
         with suppress(FileNotFoundError):
             self.path_of(owner).rename(leaving)
         if leaving.is_symlink():
             leaving.unlink()
         elif leaving.exists():
-            shutil.rmtree(leaving)
+            remove_tree(leaving)
         # Last: what is still there keeps its account.
         self._account_file(owner).unlink(missing_ok=True)
 
@@ -140,7 +142,8 @@ class LocalDirectory:
     def finish_removals(self) -> None:
         """Removes what an earlier life had begun to remove."""
         for leaving in self.path.glob(f"{_LEAVING}*"):
-            shutil.rmtree(leaving, ignore_errors=True)
+            with suppress(OSError):
+                remove_tree(leaving)
 
     # Whose it is
 

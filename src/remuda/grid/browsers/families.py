@@ -67,7 +67,7 @@ class Family:
 
     Drivers listen where the pages that their browsers show can reach them. One that refuses requests with an
     Origin needs no more; any other gets a `{secret}` path or a `{host}` that pages cannot guess."""
-    port_line: re.Pattern[bytes] | None = None
+    port_line: re.Pattern[str] | None = None
     """What it writes once it listens; a silent one is known by its sockets."""
     answers_beside_sessions: bool = False
     """Whether the driver answers `GET /status` while it is busy with a command."""
@@ -127,7 +127,7 @@ CHROME = Family(
     is_driver_per_version=True,
     # It believes pages of any local origin, whatever --allowed-origins says, and any page's GET /shutdown.
     driver_args=("--port=0", "--url-base=/{secret}", "--log-level=WARNING"),
-    port_line=re.compile(rb"started successfully on port (\d+)"),
+    port_line=re.compile(r"started successfully on port (\d+)"),
     answers_beside_sessions=True,
     options="goog:chromeOptions",
     # ChromeDriver sleeps for 50 ms whenever it finds the browser's port not open yet; at a pipe it waits.
@@ -179,7 +179,7 @@ FIREFOX = Family(
     # Not --port 0: geckodriver then only answers who calls it by the name localhost:0. And the port for
     # WebDriver BiDi is the browser's own; by default all would want 9222.
     driver_args=("--port={port}", "--websocket-port=0", "--profile-root={directory}"),
-    port_line=re.compile(rb"Listening on 127\.0\.0\.1:(\d+)"),
+    port_line=re.compile(r"Listening on 127\.0\.0\.1:(\d+)"),
     options="moz:firefoxOptions",
     process_id="moz:processID",
     headless_args=("-headless",),

@@ -18,7 +18,7 @@ import msgspec
 import psutil
 
 from remuda.base.confinement import Confinement, browser_environ, remove_directory
-from remuda.base.directories import read_log
+from remuda.base.directories import open_log, read_log
 from remuda.base.errors import DriverTimeout, DriverUnavailable, InvalidArgument, UpstreamUnavailable
 from remuda.base.filters import admit_only
 from remuda.base.hosts import hidden_loopback
@@ -225,7 +225,7 @@ class Driver:
         args = [arg.format_map(values) for arg in self.browser.family.driver_args]
         enter = self._enter()
         try:
-            with self._log.open("wb") as output:
+            with open_log(self._log) as output:
                 return subprocess.Popen(
                     [str(self.browser.driver), *args],
                     stdin=subprocess.DEVNULL,
@@ -252,7 +252,7 @@ class Driver:
         line = self.browser.family.port_line
         if line is None:
             return _listening_port(process.pid)
-        match = line.search(self._log.read_bytes())
+        match = line.search(read_log(self._log))
         return int(match[1]) if match else None
 
     async def ended(self) -> int:
@@ -394,7 +394,7 @@ class Driver:
                     raise DriverUnavailable("session not created: Chrome instance exited")
                 # Once more, if so: the driver may be about to say why.
                 with suppress(OSError, ValueError):
-                    has_exited = running_since(int(noted.read_text())) is None
+                    has_exited = running_since(int(read_log(noted))) is None
             return answer.result()
         finally:
             answer.cancel()
@@ -443,10 +443,7 @@ class Driver:
 
 def _first_line(file: Path) -> str:
     """The first line of a file; empty while there is none that is whole."""
-    try:
-        line, end, _ = file.read_text().partition("\n")
-    except FileNotFoundError:
-        return ""
+    line, end, _ = read_log(file).partition("\n")
     return line if end else ""
 
 

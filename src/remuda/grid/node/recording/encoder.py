@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from remuda.base.confinement import Confinement, browser_environ
-from remuda.base.directories import read_log
+from remuda.base.directories import open_log, read_log
 from remuda.base.errors import Unavailable
 from remuda.base.processes import terminate_after_us, until_exit
 from remuda.grid.node.recording.hls import MAX_BITRATE, SEGMENT, STREAM, level_of
@@ -92,7 +92,7 @@ class Encoder:
             enter()
 
         try:
-            with log.open("wb") as output:
+            with open_log(log) as output:
                 process = subprocess.Popen(
                     command(program, [*level, *source], video),
                     stdin=subprocess.PIPE if is_piped else subprocess.DEVNULL,

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+from remuda.base.directories import open_plain
 from remuda.grid.node.recording.hls import MASTER, MESSAGES, STREAM, media_playlist, replace_file
 
 PLAYLISTS = (MASTER, STREAM, MESSAGES)
@@ -68,8 +69,8 @@ class Subtitles:
 
     def begin(self) -> None:
         """Writes what a player may ask for before anybody has said anything."""
-        (self.directory / WHOLE).write_text(_HEAD, "utf-8")
-        (self.directory / SILENCE).write_text(_PART_HEAD, "utf-8")
+        replace_file(self.directory / WHOLE, _HEAD)
+        replace_file(self.directory / SILENCE, _PART_HEAD)
         self._write_playlist(is_over=False)
 
     def say(self, text: str, *, at: float) -> None:
@@ -78,7 +79,7 @@ class Subtitles:
         if not cue.text:
             return
         self._cues.append(cue)
-        with (self.directory / WHOLE).open("a", encoding="utf-8") as file:
+        with open(self.directory / WHOLE, "a", encoding="utf-8", opener=open_plain) as file:
             file.write(write_cue(cue))
 
     def publish(self, now: float) -> None:
@@ -104,7 +105,7 @@ class Subtitles:
         self._cues = [cue for cue in self._cues if cue.end > begin + seconds]
         name = f"{_PART_NAME}{number:05d}.vtt" if shown else SILENCE
         if shown:
-            (self.directory / name).write_text(_PART_HEAD + "".join(map(write_cue, shown)), "utf-8")
+            replace_file(self.directory / name, _PART_HEAD + "".join(map(write_cue, shown)))
         self._parts.append((seconds, name))
 
     def _write_playlist(self, *, is_over: bool) -> None:
