@@ -30,9 +30,9 @@ from remuda.base.confinement import OPENERS, ProtectionConfig, home_of
 from remuda.base.landlock import landlock_version
 from remuda.base.reach import hold_directory
 from remuda.base.users import read_uids, take_identity
+from remuda.fleet.permits.chromium import LIBRARIES, PROGRAMS
 from remuda.fleet.relay import Address
 from remuda.fleet.websocket import WebSocket
-from remuda.grid.node.driver import LIBRARIES, PROGRAMS
 from waiting import eventually
 
 pytestmark = [

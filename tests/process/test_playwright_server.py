@@ -21,6 +21,7 @@ from processes import are_gone
 from remuda.base.confinement import protection_of
 from remuda.base.errors import DriverTimeout, DriverUnavailable, RemudaError
 from remuda.fleet.leftovers import clear_orphans
+from remuda.fleet.permits.chromium import LIBRARIES, PROGRAMS
 from remuda.fleet.relay import Address
 from remuda.fleet.websocket import WebSocket
 from remuda.playwright.checkup import check_up
@@ -252,13 +253,13 @@ async def test_what_concerns_the_drivers_own_machine_is_refused(
         assert await page.title() == ""
 
 
-async def test_no_client_can_name_programs_that_extensions_start(server: Holder) -> None:
+async def test_no_client_can_name_programs_that_extensions_start_or_libraries(server: Holder) -> None:
     # DevTools save a download wherever the browser may write, and load any extension.
     (profile,) = server.directory.glob("*profile*")
 
-    programs = (profile / "NativeMessagingHosts").stat()
+    modes = {name: stat.filemode((profile / name).stat().st_mode) for name in (PROGRAMS, *LIBRARIES)}
 
-    assert stat.filemode(programs.st_mode) == "dr-x------"
+    assert modes == dict.fromkeys(modes, "dr-x------")
 
 
 @in_session

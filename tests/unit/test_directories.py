@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from browser_directories import nest
-from remuda.base.directories import open_log, remove_tree
+from remuda.base.directories import make_closed, open_log, remove_tree
 
 ORDINARY = 57190
 """A user without rights and without an account."""
@@ -97,3 +97,18 @@ def test_a_log_is_not_written_through_a_link_or_to_a_pipe(place: Path) -> None:
             open_log(place / name)
 
     assert (place / "outside").read_text() == "kept"
+
+
+def test_no_directory_outside_is_closed_by_a_link(place: Path) -> None:
+    outside, profile = place / "outside", place / "profile"
+    outside.mkdir(mode=0o750)
+    profile.mkdir()
+    (profile / "there").mkdir()
+    (profile / "link").symlink_to(outside)
+
+    make_closed(profile, ["there", "new"])
+    with pytest.raises(NotADirectoryError):
+        make_closed(profile, ["link"])
+
+    closed = [stat.S_IMODE((profile / name).stat().st_mode) for name in ("there", "new")]
+    assert (closed, stat.S_IMODE(outside.stat().st_mode)) == ([0o500, 0o500], 0o750)

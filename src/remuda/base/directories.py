@@ -7,7 +7,7 @@ there goes by descriptors, and follows no link.
 
 import errno
 import os
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
@@ -27,6 +27,16 @@ def entered(directory: Path | str, *, within: int | None = None) -> Iterator[int
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+def make_closed(directory: Path, names: Iterable[str]) -> None:
+    """Has the directory contain these directories, and nobody have the right to write to them."""
+    with entered(directory) as above:
+        for name in names:
+            with suppress(FileExistsError):
+                os.mkdir(name, dir_fd=above)
+            with entered(name, within=above) as descriptor:
+                os.fchmod(descriptor, 0o500)
 
 
 def open_plain(path: str, flags: int) -> int:

@@ -15,6 +15,7 @@ import msgspec
 from playwright._impl._driver import compute_driver_executable, get_driver_env
 
 from remuda.base.confinement import OPENERS, browser_environ
+from remuda.fleet.permits.chromium import LIBRARIES, PROGRAMS
 
 BROWSERS_PATH = "PLAYWRIGHT_BROWSERS_PATH"
 """Where Playwright keeps its own builds of the browsers, if not in the user's cache."""
@@ -68,7 +69,13 @@ def serve_environ(home: Path, reach: Reach = Path) -> dict[str, str]:
     """The environment of that command, with this directory for all files that it makes."""
     given: Mapping[str, str] = get_driver_env()
     ours = {name: value for name, value in given.items() if name.startswith("PW_")}
-    return {**browser_environ(home, reach(OPENERS)), **ours, BROWSERS_PATH: str(_link_builds(home, reach))}
+    return {
+        **browser_environ(home, reach(OPENERS)),
+        **ours,
+        BROWSERS_PATH: str(_link_builds(home, reach)),
+        # For refusals.cjs.
+        "CLOSED_DIRECTORIES": " ".join((PROGRAMS, *LIBRARIES)),
+    }
 
 
 def _link_builds(home: Path, reach: Reach) -> Path:

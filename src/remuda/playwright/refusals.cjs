@@ -61,15 +61,15 @@ function refuse({ DispatcherConnection }) {
 }
 
 // Where a Chromium looks in its profile for the programs that extensions may start, and for libraries of components.
-// DevTools cannot save a file in a directory that the browser has no right to write to.
-const CLOSED = ["NativeMessagingHosts", "SODA", "TranslateKit", "screen_ai"];
+// DevTools cannot save a file in a directory that the browser has no right to write to. `driver.py` knows which they are.
+const CLOSED = process.env.CLOSED_DIRECTORIES;
 
 // The same as `own_options` of the family of WebDriver's Chromium.
 const PREFERENCES = { policy_test_page_enabled: false };
 const LOCAL_STATE = { profile: { add_person_enabled: false, browser_guest_enabled: false } };
 
 async function closeProfile(directory) {
-  for (const name of CLOSED) await promises.mkdir(path.join(directory, name), { mode: 0o500 });
+  for (const name of CLOSED.split(" ")) await promises.mkdir(path.join(directory, name), { mode: 0o500 });
   await promises.mkdir(path.join(directory, "Default"));
   await promises.writeFile(path.join(directory, "Default", "Preferences"), JSON.stringify(PREFERENCES));
   await promises.writeFile(path.join(directory, "Local State"), JSON.stringify(LOCAL_STATE));
@@ -85,6 +85,7 @@ function closeProfiles() {
 }
 
 try {
+  if (!CLOSED) throw new Error("nothing says which directories of a profile are closed");
   closeProfiles();
   require(path.join(library, "bootstrap"));
   refuse(require(path.join(library, "coreBundle")).server);

@@ -369,6 +369,13 @@ LOCAL_STATE = PreferenceRules(
     dropped=frozenset(),
 )
 
+# Both are made in every profile before its client has the browser, without a right to write there.
+PROGRAMS = "NativeMessagingHosts"
+"""Where a Chromium looks in its profile for the programs that extensions may start."""
+LIBRARIES = ("SODA", "TranslateKit", "WidevineCdm", "screen_ai")
+"""Where it looks for the libraries of components. They come from the network, but the herd's browsers update
+no components, and one that is there is not verified again."""
+
 _SWITCH = re.compile(r"-{0,2}(?P<name>[A-Za-z0-9][A-Za-z0-9\[\]-]*)\s*(?:=(?P<value>.*))?")
 
 

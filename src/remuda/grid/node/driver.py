@@ -18,7 +18,7 @@ import msgspec
 import psutil
 
 from remuda.base.confinement import Confinement, browser_environ, remove_directory
-from remuda.base.directories import open_log, read_log
+from remuda.base.directories import make_closed, open_log, read_log
 from remuda.base.errors import DriverTimeout, DriverUnavailable, InvalidArgument, UpstreamUnavailable
 from remuda.base.filters import admit_only
 from remuda.base.hosts import hidden_loopback
@@ -37,6 +37,7 @@ from remuda.base.processes import (
 from remuda.base.programs import launched_by, loader_of
 from remuda.fleet.http_client import ask
 from remuda.fleet.leftovers import MARK
+from remuda.fleet.permits.chromium import LIBRARIES, PROGRAMS
 from remuda.fleet.relay import Address
 from remuda.grid.browsers import Browser
 from remuda.grid.capabilities import Capabilities
@@ -49,11 +50,6 @@ LOOK_EVERY = 0.005
 LOOK_AT_BROWSER_EVERY = 1.0
 BROWSER_PID = "browser.pid"
 """Where `launch-chromium` writes the browser's pid down, below TMPDIR."""
-PROGRAMS = "NativeMessagingHosts"
-"""Where a Chromium looks in its profile for the programs that extensions may start."""
-LIBRARIES = ("SODA", "TranslateKit", "WidevineCdm", "screen_ai")
-"""Where it looks for the libraries of components. They come from the network, but the herd's browsers update
-no components, and one that is there is not verified again."""
 
 log = get_logger(__name__)
 
@@ -157,13 +153,10 @@ class Driver:
         profile = Path(actual.get("chrome", {}).get("userDataDir", "/"))
         if not profile.is_relative_to(self.directory):
             return
-        for name in (*LIBRARIES, *(() if self._with_programs else (PROGRAMS,))):
-            place = profile / name
-            try:
-                place.mkdir(exist_ok=True)
-                place.chmod(0o500)
-            except OSError as error:  # On a full disk, for instance. A session needs it.
-                raise DriverUnavailable(f"{place} cannot be made: {error.strerror}") from error
+        try:
+            make_closed(profile, LIBRARIES if self._with_programs else (PROGRAMS, *LIBRARIES))
+        except OSError as error:  # On a full disk, for instance. A session needs them.
+            raise DriverUnavailable(f"{profile} cannot be written to: {error.strerror}") from error
 
     @property
     def display(self) -> Display | None:
