@@ -4,14 +4,19 @@ import asyncio
 import gzip
 import os
 import sqlite3
+import stat
 import tarfile
+import time
+import tracemalloc
 from contextlib import closing
 from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from configs import make_config
+from disks import FLOOR, SIZE, disk
 from remuda.base.errors import InvalidArgument, Misconfigured
 from remuda.cli.backup import make_backup, restore_backup
 from remuda.keyspace.fleet import LEASE
@@ -37,6 +42,27 @@ def back_up(data: Path, file: Path) -> None:
     make_backup(make_config(data=data), file)
 
 
+def restore(file: Path, data: Path, **options: Any) -> None:
+    restore_backup(make_config(data=data, **options), file)
+
+
+def write_backup(file: Path, *members: tarfile.TarInfo, content: bytes = b"x") -> Path:
+    """A file that may not be of `remuda backup`, with these in it."""
+    with tarfile.open(file, "w:gz") as archive:
+        for member in members:
+            member.size = len(content) if member.isreg() else 0
+            archive.addfile(member, BytesIO(content))
+    return file
+
+
+def member(name: str, kind: bytes = tarfile.REGTYPE, **fields: Any) -> tarfile.TarInfo:
+    made = tarfile.TarInfo(name)
+    made.type = kind
+    for field, value in fields.items():
+        setattr(made, field, value)
+    return made
+
+
 async def read_key(data: Path) -> str | None:
     async with embedded_redis(data / "redis") as url, Store(url) as store:
         return await store.get(KEY)
@@ -55,7 +81,7 @@ async def test_a_backup_becomes_a_data_directory_with_the_same_state(
     if not is_running:
         await asyncio.to_thread(back_up, data, file)
 
-    restore_backup(file, restored)
+    restore(file, restored)
 
     assert await read_key(restored) == "kept"
     assert (restored / "storage/session/video.mp4").read_bytes() == b"frames"
@@ -90,7 +116,7 @@ def test_a_database_is_copied_while_it_is_written(data: Path, short_path: Path) 
 
         back_up(data, file)
 
-    restore_backup(file, restored)
+    restore(file, restored)
     with closing(sqlite3.connect(restored / place)) as reader:
         assert reader.execute("SELECT url FROM urls").fetchall() == [("in the log",)]
     assert [path.name for path in (restored / place).parent.iterdir()] == ["frontier.sqlite3"]
@@ -104,7 +130,7 @@ def test_nothing_is_overwritten(data: Path, short_path: Path) -> None:
     with pytest.raises(InvalidArgument, match="File exists"):
         back_up(data, file)
     with pytest.raises(InvalidArgument, match="is not empty"):
-        restore_backup(file, data)
+        restore(file, data)
 
     assert file.read_bytes() == before
     assert sorted(path.name for path in short_path.iterdir()) == ["backup.tar.gz", "data"]
@@ -125,7 +151,7 @@ def test_a_file_that_is_no_backup_is_one_clear_line(content: bytes, short_path: 
     with pytest.raises(
         InvalidArgument, match=r"^[^\n]*backup.tar.gz is not a backup of Remuda, or is damaged$"
     ):
-        restore_backup(file, short_path / "restored")
+        restore(file, short_path / "restored")
 
 
 def test_half_a_backup_leaves_nothing_behind(data: Path, short_path: Path) -> None:
@@ -135,19 +161,132 @@ def test_half_a_backup_leaves_nothing_behind(data: Path, short_path: Path) -> No
     os.truncate(file, file.stat().st_size - 1000)
 
     with pytest.raises(InvalidArgument, match="damaged"):
-        restore_backup(file, restored)
+        restore(file, restored)
 
     assert not restored.exists() or not any(restored.iterdir())
 
 
-def test_what_is_no_backup_is_not_unpacked(short_path: Path) -> None:
-    file = short_path / "hostile.tar.gz"
-    with tarfile.open(file, "w:gz") as archive:
-        member = tarfile.TarInfo("../outside")
-        member.size = 1
-        archive.addfile(member, BytesIO(b"x"))
+@pytest.mark.parametrize(
+    "members",
+    [
+        [member("../outside")],
+        [member("a/../../outside")],
+        [member("{above}/outside")],
+        [member("link", tarfile.SYMTYPE, linkname="{above}"), member("link/outside")],
+        [member("hard", tarfile.LNKTYPE, linkname="{above}/secret")],
+        [member("pipe", tarfile.FIFOTYPE)],
+        [member("disk", tarfile.CHRTYPE, devmajor=1, devminor=5)],
+        [member("holes", pax_headers={"GNU.sparse.map": "0,1", "GNU.sparse.size": "1000000000000"})],
+        [member("a"), member("a/b")],
+        [member("a/b"), member("a")],
+        [member("a"), member("a", tarfile.DIRTYPE)],
+        [member("nul\0", pax_headers={"path": "nul\0"})],
+    ],
+    ids=lambda members: members[-1].name if len(members) == 1 else "+".join(each.name for each in members),
+)
+def test_what_is_no_backup_is_not_unpacked(members: list[tarfile.TarInfo], short_path: Path) -> None:
+    (short_path / "secret").write_text("secret")
+    for each in members:
+        each.name, each.linkname = (text.format(above=short_path) for text in (each.name, each.linkname))
+    file = write_backup(short_path / "hostile.tar.gz", *members)
 
     with pytest.raises(InvalidArgument, match="is not a backup of Remuda"):
-        restore_backup(file, short_path / "data")
+        restore(file, short_path / "data")
 
-    assert not (short_path / "outside").exists()
+    assert sorted(path.name for path in short_path.iterdir()) == ["hostile.tar.gz", "secret"]
+
+
+def test_only_names_contents_and_past_times_of_a_backup_are_believed(short_path: Path) -> None:
+    theirs: dict[str, Any] = {
+        "mode": 0o6777,
+        "uid": 57001,
+        "gid": 57001,
+        "uname": "daemon",
+        "gname": "daemon",
+    }
+    file = write_backup(
+        short_path / "backup.tar.gz",
+        member(".", tarfile.DIRTYPE, **theirs),
+        member("bin", tarfile.DIRTYPE, **theirs),
+        member("bin/old", mtime=1000, **theirs),
+        member("bin/future", mtime=1e11, **theirs),
+        member("above/below", **theirs),
+    )
+    data = short_path / "data"
+    data.mkdir(mode=0o777)
+    data.chmod(0o2777)
+
+    restore(file, data)
+
+    found = {str(path.relative_to(data)): path.stat() for path in [data, *data.rglob("*")]}
+    assert {(status.st_uid, status.st_gid) for status in found.values()} == {(os.geteuid(), os.getegid())}
+    modes = {name: stat.S_IMODE(status.st_mode) for name, status in found.items()}
+    assert modes == {
+        **dict.fromkeys((".", "bin", "above"), 0o700),
+        **dict.fromkeys(("bin/old", "bin/future", "above/below"), 0o600),
+    }
+    assert found["bin/old"].st_mtime == 1000
+    assert found["bin/future"].st_mtime <= time.time()
+
+
+def test_the_last_of_several_files_of_one_name_counts(short_path: Path) -> None:
+    # As in a backup of a herd whose storage was moved out of its data directory.
+    file = short_path / "backup.tar.gz"
+    with tarfile.open(file, "w:gz") as archive:
+        for content in (b"longer", b"last"):
+            made = member("storage/file")
+            made.size = len(content)
+            archive.addfile(made, BytesIO(content))
+
+    restore(file, short_path / "data")
+
+    assert (short_path / "data/storage/file").read_bytes() == b"last"
+
+
+def test_a_backup_takes_no_more_than_the_disk_has_free_beside_its_reserve(short_path: Path) -> None:
+    file = write_backup(short_path / "backup.tar.gz", member("file"))
+
+    with pytest.raises(InvalidArgument, match=r"cannot be restored: low disk space: .*min_free_megabytes"):
+        restore(file, short_path / "data", min_free_megabytes=10**9)
+
+    assert not (short_path / "data").exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a disk")
+def test_a_backup_that_becomes_too_large_leaves_nothing_behind(short_path: Path) -> None:
+    file = write_backup(short_path / "bomb.tar.gz", member("zeros"), content=bytes(SIZE))
+
+    with disk() as place:
+        with pytest.raises(InvalidArgument, match="low disk space"):
+            restore(file, place / "data", min_free_megabytes=FLOOR)
+
+        assert list(place.iterdir()) == []
+
+
+@pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME])
+def test_a_long_description_of_a_file_is_not_read_into_memory(kind: bytes, short_path: Path) -> None:
+    file, size = short_path / "bomb.tar.gz", 32 << 20
+    header = member("long", kind)
+    header.size = size
+    with gzip.open(file, "wb", compresslevel=1) as packed:
+        packed.write(header.tobuf(tarfile.USTAR_FORMAT) + bytes(size) + member("file").tobuf())
+    tracemalloc.start()
+
+    with pytest.raises(InvalidArgument, match="is not a backup of Remuda"):
+        restore(file, short_path / "data")
+
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < size / 4
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a directory of another user")
+def test_nothing_is_restored_to_a_directory_of_another_user(short_path: Path) -> None:
+    file, data = write_backup(short_path / "backup.tar.gz", member("file")), short_path / "data"
+    data.mkdir()
+    os.chown(data, 57001, 57001)
+
+    with pytest.raises(InvalidArgument, match="belongs to another user"):
+        restore(file, data)
+
+    assert list(data.iterdir()) == []

@@ -7,19 +7,23 @@ copied before its WARC files: what these have more is cut off when the crawl is 
 """
 
 import asyncio
+import gzip
 import os
-import shutil
 import sqlite3
 import tarfile
 import tempfile
+import time
 import zlib
 from collections.abc import Iterator
 from contextlib import closing, suppress
-from pathlib import Path
-from typing import Any
+from functools import partial
+from pathlib import Path, PurePosixPath
+from typing import BinaryIO
 from urllib.parse import quote
 
 from remuda.base.config import Config, HerdConfig
+from remuda.base.directories import entered, remove_tree
+from remuda.base.disk import find_lack
 from remuda.base.errors import InvalidArgument, Misconfigured, StoreUnavailable, reason_of
 from remuda.store import Store
 from remuda.store.embedded import SOCKET, url_of
@@ -34,6 +38,9 @@ MANIFEST = "appendonly.aof.manifest"
 DATABASE = ".sqlite3"
 # Of a storage, which makes it anew. Named here because the command line knows no room.
 INDEX = ".remuda-index.sqlite3"
+LONGEST_HEADER = 16 << 10
+"""Bytes of an archive before a file's content: its name, which has up to 4,096, and some numbers."""
+_PIECE = 1 << 20
 _LEFT_OUT = {SOCKET, "redis.lock", "redis.log", "lock"}
 
 
@@ -144,37 +151,122 @@ def _files(data: Path, storage: Path, *, is_running: bool) -> Iterator[tuple[Pat
             yield path, str(path.relative_to(data))
 
 
-def restore_backup(file: Path, data: Path) -> None:
+# A backup may have come from anywhere, and whoever restores it may be root. Of what is in it, only names,
+# contents and past times are believed.
+
+
+class _Archive(gzip.GzipFile):
+    """A packed archive. `tarfile` reads what is before a file, such as its name, whole, however long it says
+    that it is."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        super().__init__(fileobj=file, mode="rb")
+        self.allowance = LONGEST_HEADER
+        """Bytes that may be read now."""
+
+    def read(self, size: int | None = -1) -> bytes:
+        if size is None or not 0 <= size <= self.allowance:
+            raise tarfile.ReadError(f"{size} bytes cannot be the description of a file")
+        self.allowance -= size
+        return super().read(size)
+
+
+class _Unfit(Exception):
+    """Why an archive is not unpacked, as the rest of a sentence about it."""
+
+
+def restore_backup(config: Config, file: Path) -> None:
     """Makes a data directory of a backup, for a herd to be started with. It must not be there yet."""
-    if data.exists() and any(data.iterdir()):
-        raise InvalidArgument(f"{data} is not empty: restore to a new directory")
+    herd = config[HerdConfig]
     try:
-        with tarfile.open(file) as archive:
-            for member in archive:
-                name = Path(member.name)
-                if not (member.isfile() or member.isdir()) or name.is_absolute() or ".." in name.parts:
-                    raise InvalidArgument(
-                        f"{file} is not a backup of Remuda: it contains {member.name[:100]!r}"
-                    )
-            data.mkdir(mode=0o700, parents=True, exist_ok=True)
-            # Early releases of Python 3.11 have no filters.
-            safely: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
+        with file.open("rb") as packed:
+            data = _make_data_directory(herd.data)
             try:
-                archive.extractall(data, **safely)
+                _unpack(_Archive(packed), data, reserve=herd.min_free_megabytes)
+                _begin_log(data / "redis")
             except BaseException:  # Half of a data directory must not look whole.
-                for path in data.iterdir():
-                    shutil.rmtree(path) if path.is_dir() else path.unlink()
+                with suppress(OSError):
+                    remove_tree(data)
                 raise
-    except tarfile.TarError as error:
+    except _Unfit as error:
+        raise InvalidArgument(f"{file} {error}") from error
+    except (tarfile.TarError, gzip.BadGzipFile, ValueError) as error:
         raise InvalidArgument(f"{file} is not a backup of Remuda, or is damaged") from error
     except (OSError, EOFError, zlib.error) as error:
         reason = reason_of(error) if isinstance(error, OSError) else "it is damaged"
         raise InvalidArgument(f"{file} cannot be restored: {reason}") from error
-    snapshot = data / "redis" / SNAPSHOT
-    if snapshot.exists():
-        # A Redis that keeps a log reads nothing else, so the snapshot becomes the beginning of one.
-        log = data / "redis" / LOG
+    print(f"{herd.data} restored; start it with `remuda up --data {herd.data}`")
+
+
+def _make_data_directory(path: Path) -> Path:
+    """An empty directory that no other user can write to; InvalidArgument if there is another one."""
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with entered(path.resolve()) as descriptor:
+        if os.fstat(descriptor).st_uid != os.geteuid():
+            raise InvalidArgument(f"{path} belongs to another user: restore to it as that user")
+        is_empty = _is_empty(descriptor)
+        if is_empty:
+            os.fchmod(descriptor, 0o700)
+            # Once more, now that no other can put a link in there.
+            is_empty = _is_empty(descriptor)
+        if not is_empty:
+            raise InvalidArgument(f"{path} is not empty: restore to a new directory")
+    return path.resolve()
+
+
+def _is_empty(directory: int) -> bool:
+    with os.scandir(directory) as entries:
+        return next(entries, None) is None
+
+
+def _unpack(source: _Archive, data: Path, *, reserve: int) -> None:
+    """Unpacks an archive into an empty directory, as long as so many megabytes stay free there."""
+    with tarfile.open(fileobj=source, mode="r:") as archive:
+        while (member := archive.next()) is not None:
+            archive.members.clear()  # type: ignore[attr-defined]  # It would keep them all.
+            name = PurePosixPath(member.name)
+            wrong = f"is not a backup of Remuda: it contains {member.name[:100]!r}"
+            is_plain = member.isdir() or (member.isreg() and not member.issparse() and member.size >= 0)
+            if not is_plain or archive.pax_headers or name.is_absolute() or ".." in name.parts:
+                raise _Unfit(wrong)
+            try:
+                _make_directories(data, name if member.isdir() else name.parent)
+                _check_room(data, reserve)
+                if not member.isdir():
+                    source.allowance = member.size
+                    content = archive.extractfile(member)
+                    assert content is not None
+                    with _create(data / name) as file:
+                        while piece := content.read(_PIECE):
+                            _check_room(data, reserve)
+                            file.write(piece)
+                    # Artifacts leave by their age.
+                    if 0 <= member.mtime <= time.time():
+                        os.utime(data / name, (member.mtime, member.mtime))
+            except (FileExistsError, IsADirectoryError, NotADirectoryError) as error:
+                raise _Unfit(f"{wrong} as a file and as a directory") from error
+            source.allowance = LONGEST_HEADER
+
+
+def _make_directories(data: Path, name: PurePosixPath) -> None:
+    for parent in (*reversed(name.parents), name):
+        (data / parent).mkdir(mode=0o700, exist_ok=True)
+
+
+def _create(path: Path) -> BinaryIO:
+    return open(path, "wb", opener=partial(os.open, mode=0o600))
+
+
+def _check_room(data: Path, reserve: int) -> None:
+    if (lack := find_lack([data], megabytes=reserve)) is not None:
+        raise _Unfit(f"cannot be restored: {lack}")
+
+
+def _begin_log(redis: Path) -> None:
+    """A Redis that keeps a log reads nothing else, so a snapshot becomes the beginning of one."""
+    if (redis / SNAPSHOT).exists():
+        log = redis / LOG
         log.mkdir(mode=0o700)
-        snapshot.rename(log / BASE)
-        (log / MANIFEST).write_text(f"file {BASE} seq 1 type b\n")
-    print(f"{data} restored; start it with `remuda up --data {data}`")
+        (redis / SNAPSHOT).rename(log / BASE)
+        with _create(log / MANIFEST) as file:
+            file.write(f"file {BASE} seq 1 type b\n".encode())

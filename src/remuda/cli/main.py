@@ -459,13 +459,15 @@ def backup(
 
 @app.command()
 def restore(
+    ctx: typer.Context,
     file: Annotated[Path, typer.Argument(help="File that `remuda backup` has written.")],
     data: Annotated[Path, typer.Option("--data", help="Directory to make of it.")],
+    config: ConfigFile = None,
 ) -> None:
     """Make a data directory of a backup."""
     from remuda.cli.backup import restore_backup
 
-    restore_backup(file, data)
+    restore_backup(load(ctx), file)
 
 
 @app.command()
