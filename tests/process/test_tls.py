@@ -358,6 +358,16 @@ async def test_a_client_of_an_older_version_is_gone(door: Kit, trusting: ssl.SSL
     await eventually(lambda: _is_empty(door), DEADLINE)
 
 
+async def test_a_client_without_an_authenticated_cipher_is_gone(door: Kit, trusting: ssl.SSLContext) -> None:
+    trusting.maximum_version = ssl.TLSVersion.TLSv1_2
+    trusting.set_ciphers("ECDHE-ECDSA-AES128-SHA256")
+
+    with pytest.raises(ssl.SSLError, match="alert handshake failure"):
+        await door.connect(trusting)
+
+    await eventually(lambda: _is_empty(door), DEADLINE)
+
+
 class ByHand:
     """A client that is asked for each of its records."""
 

@@ -14,6 +14,7 @@ from remuda.base.certificate import Authorities, Certificate
 from remuda.base.errors import Misconfigured, UpstreamUnavailable
 from remuda.fleet.internal import NO_TLS, InternalTls
 from remuda.fleet.relay import Address
+from remuda.store.url import parse_url
 
 ADDRESS = "198.18.0.2"
 PLAIN, ENCRYPTED = Address(ADDRESS, 4000), Address(ADDRESS, 4000, is_tls=True)
@@ -34,6 +35,23 @@ def test_a_port_that_speaks_tls_is_verified(options: dict[str, str]) -> None:
 
     assert context is not None
     assert (context.verify_mode, context.check_hostname) == (ssl.CERT_REQUIRED, True)
+
+
+def test_all_contexts_of_a_herds_own_have_forward_secrecy_and_no_padding(options: dict[str, str]) -> None:
+    internal = InternalTls.of(make_config(**options))
+    assert internal.certificate is not None
+    contexts = [
+        internal.certificate.context,
+        internal.context_for(ENCRYPTED),
+        parse_url("rediss://127.0.0.1").tls,
+    ]
+
+    for context in contexts:
+        assert context is not None
+        assert context.minimum_version is ssl.TLSVersion.TLSv1_2
+        older = [cipher for cipher in context.get_ciphers() if cipher["protocol"] != "TLSv1.3"]
+        assert older
+        assert {(cipher["kea"], cipher["aead"]) for cipher in older} == {("kx-ecdhe", True)}
 
 
 def test_a_port_that_speaks_tls_is_not_believed_unseen() -> None:

@@ -105,7 +105,7 @@ class Certificate(TlsFiles):
     def _make_context(self, *files: Path) -> ssl.SSLContext:
         cert, key = files
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        harden(context)
         # A client could keep the processor busy with it; TLS 1.3 has none.
         context.options |= ssl.OP_NO_RENEGOTIATION
         context.set_alpn_protocols(["http/1.1"])
@@ -158,7 +158,7 @@ class Authorities(TlsFiles):
     def _make_context(self, *files: Path) -> ssl.SSLContext:
         (ca,) = files
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        harden(context)
         try:
             context.load_verify_locations(ca)
         except OSError as error:
@@ -173,6 +173,13 @@ class Authorities(TlsFiles):
             raise Misconfigured(
                 f"{certificate}, and other machines would not connect to {host}: {why_tls_failed(error)}"
             ) from error
+
+
+def harden(context: ssl.SSLContext) -> None:
+    """Has a context for the herd's own connections speak nothing older than TLS 1.2, and that only with keys
+    which do not outlive the connection and with authenticated encryption, as TLS 1.3 always does."""
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_ciphers("ECDHE+AESGCM:ECDHE+CHACHA20")
 
 
 def _shake_hands(server: ssl.SSLContext, client: ssl.SSLContext, host: str | None = None) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, parse_qsl, quote, unquote, urlencode, urlsplit
 
-from remuda.base.certificate import why_tls_failed
+from remuda.base.certificate import harden, why_tls_failed
 from remuda.base.errors import Misconfigured, reason_of
 from remuda.base.log import redact, redact_wrong_url
 from remuda.base.reach import hold_directory, is_open_to_all
@@ -142,6 +142,7 @@ def _tls_context(query: dict[str, str]) -> ssl.SSLContext:
         context = ssl.create_default_context(cafile=query.get("ca"))
     except OSError as error:
         raise ValueError(f"its ca, {query.get('ca')}, cannot be used: {why_tls_failed(error)}") from None
+    harden(context)
     if "cert" in query:
         try:
             context.load_cert_chain(query["cert"], query.get("key"))
