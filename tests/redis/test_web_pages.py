@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from remuda.fleet.origin import EVERY_SCOPE, Origin, Scope
 from remuda.store import Store
 from remuda.web.files import DIRECTORY
 from web_states import visiting
@@ -23,6 +24,21 @@ async def test_a_page_may_only_load_what_comes_from_here(store: Store, path: str
         assert "unsafe" not in policy
         assert not re.search(r"https?://", page)
         assert response.headers["X-Content-Type-Options"] == "nosniff"
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+@pytest.mark.parametrize("path", ["/", "/static/app.js", "/api/status", "/nothing"])
+async def test_a_browser_that_comes_by_tls_is_to_do_so_again(store: Store, path: str, is_known: bool) -> None:
+    asked = {}
+    async with visiting(store) as client:
+        for scheme in ("http", "https"):
+            scopes = EVERY_SCOPE if is_known else frozenset[Scope]()
+            origin = Origin(address="10.0.0.7", scheme=scheme, host="herd.example", scopes=scopes)
+            headers = {**dict(origin.headers()), "Accept": "text/html"}
+            async with client.get(path, headers=headers) as response:
+                asked[scheme] = response.headers.get("Strict-Transport-Security")
+
+    assert asked == {"http": None, "https": "max-age=31536000"}
 
 
 @pytest.mark.parametrize("path", ["/", "/ui", "/api/docs"])

@@ -16,7 +16,7 @@ from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import BaseRoute, WebSocketRoute
 from starlette.routing import Route as StarletteRoute
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from remuda.accounts.access import KNOWN_WITHIN
@@ -36,6 +36,8 @@ from remuda.fleet.tasks import run_until
 from remuda.grid.wire import HUB, is_webdriver
 from remuda.web.files import answer_login
 
+STRICT = (b"strict-transport-security", b"max-age=31536000")
+"""RFC 6797, 6.1: for a year, a browser is to speak TLS only to this host name."""
 LONGEST_PATH = 200
 """Characters of a path that a refusal repeats."""
 
@@ -122,8 +124,16 @@ def build_app(routes: Sequence[Route], ends: Ends) -> ASGIApp:
     to_strangers.router.redirect_slashes = False
 
     async def serve(scope: Scope, receive: Receive, send: Send) -> None:
-        has_token = bool(origin_of(HTTPConnection(scope)).scopes)
-        await (whole if has_token else to_strangers)(scope, receive, send)
+        origin = origin_of(HTTPConnection(scope))
+
+        # Not by the gateway: what it relays are commands too, whose clients do not look at this.
+        async def send_strictly(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message["headers"], STRICT]
+            await send(message)
+
+        app = whole if origin.scopes else to_strangers
+        await app(scope, receive, send_strictly if origin.scheme == "https" else send)
 
     return serve
 
