@@ -510,10 +510,14 @@ def test_a_user_is_free_when_its_last_holder_is_killed() -> None:
 @needs_root
 async def test_nothing_of_a_user_is_left_for_the_next_who_has_it() -> None:
     uid = UIDS[70]
-    left = [Path(f"/dev/shm/left-by-{uid}"), Path(f"/dev/shm/nested-by-{uid}")]
-    left[0].touch()
-    # Over DevTools, a client can have its browser make a directory with any name.
-    nest(left[1])
+    shared = ("/dev/mqueue", "/dev/shm", "/run/lock", "/tmp", "/var/tmp")
+    left = [Path(place, f"left-by-{uid}") for place in shared if Path(place).is_dir()]
+    for path in left:
+        path.touch()
+    # Over DevTools, a client can have its browser save a file below a directory with any name.
+    nested = Path(f"/dev/shm/nested-by-{uid}")
+    nest(nested)
+    left.append(nested)
     for path in left:
         os.chown(path, uid, uid)
     # As a browser may: in a session of its own, deaf to all signals that can be ignored.

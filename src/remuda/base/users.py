@@ -19,7 +19,7 @@ from remuda.base.landlock import forbid_new_privileges
 
 # Two, because a container may be read-only but for one of them.
 _LOCKS = (Path("/run/remuda"), Path("/tmp/remuda-users"))
-_WORLD_WRITABLE = (Path("/dev/shm"), Path("/tmp"), Path("/var/tmp"))
+_WORLD_WRITABLE = tuple(map(Path, ("/dev/mqueue", "/dev/shm", "/run/lock", "/tmp", "/var/tmp")))
 
 
 class BrowserUser:
