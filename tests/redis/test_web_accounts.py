@@ -230,6 +230,17 @@ async def test_a_login_sets_a_cookie_that_no_script_and_no_other_site_can_use(
         assert await audited(client) == [("ann", "login", "ops/ann")]
 
 
+async def test_repeated_logins_are_one_entry_of_the_audit_log(store: Store) -> None:
+    token, _ = await Tokens(store).create("ci", account="web", scopes={Scope.USE})
+    async with visiting(store) as client:
+        await ask(client, "PATCH", "/api/accounts/web", {"sessions": 10})
+        for _ in range(20):
+            status, _ = await ask(client, "POST", "/api/login", {"token": token})
+            assert status == 200
+
+        assert await audited(client) == [("ann", "account.set", "web"), ("ci", "login", "web/ci")]
+
+
 async def test_a_login_ends_the_one_before_in_the_same_browser(store: Store) -> None:
     token, _ = await Tokens(store).create("ann", account="ops", scopes={Scope.ADMIN})
     logins = Logins(store, lifetime=60)

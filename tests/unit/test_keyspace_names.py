@@ -55,7 +55,13 @@ def test_every_declaration_gives_names_that_find_leads_back_to_it(key: Key[Any])
     examples = {"session": SESSION, "ident": IDENT, "timestamp": TIME_SLOT, "level": "info", "method": "GET"}
     examples |= {"browser": "firefox", "resourcetype": "users", "metric": "numberOfObjects"}
     examples |= {"operation": "PutObject", "service": "s3", "pipeline": "d5a0875093c7581a"}
-    examples |= {"version": "1.62", "digest": "0a" * 32, "shard": "3ff", "run": f"{IDENT}-1"}
+    examples |= {
+        "version": "1.62",
+        "digest": "0a" * 32,
+        "shard": "3ff",
+        "run": f"{IDENT}-1",
+        "rank": "admins",
+    }
 
     name = key(*(examples.get(placeholder, "abc-1") for placeholder in key.placeholders))
 

@@ -1,6 +1,10 @@
-"""The audit log: who created, ended, read or changed what. A stream in Redis that is trimmed to about 10,000
-entries, so it shows the last weeks of a quiet herd and the last hours of a busy one."""
+"""The audit log: who created, ended, read or changed what.
 
+It is one stream in Redis, so that it is read in order. Each account has a number of entries in it, its admins
+and its other clients apart: no client pushes out what others did.
+"""
+
+import hashlib
 from typing import Any
 
 import msgspec
@@ -9,15 +13,28 @@ from msgspec import Struct
 from remuda.base import clock
 from remuda.base.errors import RemudaError
 from remuda.base.log import get_logger
-from remuda.fleet.origin import Origin
-from remuda.keyspace.accounts import AUDIT
-from remuda.store import Store
+from remuda.fleet.origin import Origin, Scope
+from remuda.keyspace.accounts import AUDIT, AUDIT_ENTRIES, AUDIT_REPEATED
+from remuda.store import Store, load_script
 from remuda.store.commands import stream_entries
 
 log = get_logger(__name__)
 
-KEPT_ENTRIES = 10_000
+KEPT_OF_ADMINS = 10_000
+KEPT_OF_CLIENTS = 1_000
+"""Entries of an account: of its tokens with the scope `admin`, and of all its others."""
+MAX_DETAILS = 10_000
+"""Bytes; a URL fits, and a megabyte of patterns does not."""
+REPEATED_WITHIN = 3600
+"""Seconds after a login in which others are the same entry. Not for ever: the log shows on which days."""
 ENTRY_ID = r"\d{1,19}-\d{1,19}"
+
+_RECORD = load_script(
+    __file__,
+    "record.lua",
+    keys=[AUDIT, AUDIT_ENTRIES, AUDIT_REPEATED],
+    args=["keep", "within", "details", "field"],
+)
 
 
 class AuditEntry(Struct):
@@ -42,6 +59,16 @@ class Audit:
     async def record(self, origin: Origin, action: str, subject: str, /, **details: Any) -> None:
         """Writes down what was done. If Redis is away, the entry goes to this process' own log instead: what
         was done is done, and its caller is not told that it failed."""
+        await self._record(origin, action, subject, details)
+
+    async def record_routine(self, origin: Origin, action: str, subject: str) -> None:
+        """Writes down what a client may do any number of times, such as a login. Within an hour that is one
+        entry, which says how often."""
+        await self._record(origin, action, subject, {}, within=REPEATED_WITHIN)
+
+    async def _record(
+        self, origin: Origin, action: str, subject: str, details: dict[str, Any], *, within: int = 0
+    ) -> None:
         fields = {
             "at": clock.rfc3339(),
             "account": origin.account,
@@ -49,10 +76,27 @@ class Audit:
             "address": origin.address,
             "action": action,
             "subject": subject,
-            "details": msgspec.json.encode(details).decode(),
         }
+        told = msgspec.json.encode(details)
+        if len(told) > MAX_DETAILS:
+            told = msgspec.json.encode({"omittedBytes": len(told)})
+        by_admin = origin.may(Scope.ADMIN)
+        repeated = "\n".join([value for name, value in fields.items() if name != "at"]).encode()
         try:
-            await self._store.xadd(AUDIT(), fields, about=KEPT_ENTRIES)
+            await self._store.run(
+                _RECORD,
+                keys=[
+                    AUDIT(),
+                    AUDIT_ENTRIES("admins" if by_admin else "clients", origin.account),
+                    AUDIT_REPEATED(hashlib.sha256(repeated).hexdigest()),
+                ],
+                args=[
+                    KEPT_OF_ADMINS if by_admin else KEPT_OF_CLIENTS,
+                    within,
+                    told,
+                    *(part for field in fields.items() for part in field),
+                ],
+            )
         except RemudaError as error:
             log.warning(
                 "audit entry not written",

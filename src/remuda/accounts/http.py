@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from remuda.accounts.access import KNOWN_WITHIN
 from remuda.accounts.accounts import AccountLimits, Accounts, AccountView
-from remuda.accounts.audit import ENTRY_ID, KEPT_ENTRIES, Audit, AuditEntry
+from remuda.accounts.audit import ENTRY_ID, KEPT_OF_ADMINS, Audit, AuditEntry
 from remuda.accounts.guesses import Guesses
 from remuda.accounts.keys import AccessKeys
 from remuda.accounts.logins import Logins
@@ -107,7 +107,7 @@ class DeletedAccount(Struct):
 class AuditQuery(Struct):
     """Which entries of the audit log: the newest, the newest before one, or the first after one."""
 
-    limit: Annotated[int, Meta(ge=1, le=KEPT_ENTRIES)] = 100
+    limit: Annotated[int, Meta(ge=1, le=KEPT_OF_ADMINS)] = 100
     before: EntryId = ""
     after: EntryId = ""
 
@@ -236,7 +236,7 @@ class AccountsApi:
         if origin.login:  # The browser forgets its last login, so that one could not be ended later.
             await self._logins.end(origin.login)
         origin = replace(origin, account=grant.account, token=grant.token, scopes=grant.scopes)
-        await self._audit.record(origin, "login", f"{grant.account}/{grant.token}")
+        await self._audit.record_routine(origin, "login", f"{grant.account}/{grant.token}")
         answer = json_response(await self._describe(origin))
         # Strict: no other site's page sends it along, so none can act in its person's name.
         answer.set_cookie(
@@ -257,7 +257,7 @@ class AccountsApi:
         login = origin.login or (digest_of(cookie) if cookie else "")
         if login:
             await self._logins.end(login)
-            await self._audit.record(origin, "logout", f"{origin.account}/{origin.token}")
+            await self._audit.record_routine(origin, "logout", f"{origin.account}/{origin.token}")
         answer = json_response(LoggedOut(bool(login)))
         answer.delete_cookie(
             _cookie_name(origin),

@@ -1,7 +1,17 @@
 """The keys of accounts/: who may use the herd, and how much of it."""
 
 from remuda.keyspace import rules
-from remuda.keyspace.key import HashName, Key, SetName, StreamName, StringName, ZSetName, expires, until
+from remuda.keyspace.key import (
+    HashName,
+    Key,
+    ListName,
+    SetName,
+    StreamName,
+    StringName,
+    ZSetName,
+    expires,
+    until,
+)
 
 DIGEST = r"[0-9a-f]{64}"
 
@@ -92,7 +102,7 @@ AUDIT = Key(
     StreamName,
     meaning="The audit log: which token created, ended, read or changed what",
     writer="accounts/audit",
-    lifetime=until("it is trimmed: about 10,000 entries stay"),
+    lifetime=until("an operator deletes it; its entries are removed by those that follow"),
     fields={
         "at": "RFC 3339",
         "account": "account of the token that was shown",
@@ -102,6 +112,26 @@ AUDIT = Key(
         "subject": "what it was done to: an id or a name",
         "details": "more about it, as JSON",
     },
+)
+AUDIT_ENTRIES = Key(
+    "remuda:audit:entries:{rank}:{account}",
+    ListName,
+    meaning="The entries of the audit log that the clients of an account have caused, `admins` and other "
+    "`clients` apart, so that only they push them out: 10,000 and 1,000 stay",
+    writer="accounts/audit",
+    lifetime=until("an operator deletes it, with the audit log"),
+    fields={"member": "id of the entry, the oldest first"},
+    parts={"rank": "admins|clients", "account": rules.ACCOUNT},
+)
+AUDIT_REPEATED = Key(
+    "remuda:audit:repeated:{digest}",
+    HashName,
+    meaning="A login or logout in the audit log, found by the SHA-256 of who did it from where: the next one "
+    "takes its place",
+    writer="accounts/audit",
+    lifetime=expires(3600, ends="expires an hour after the first"),
+    fields={"entry": "id of the entry", "times": "how often that was"},
+    parts={"digest": DIGEST},
 )
 METRICS_ACCESS = Key(
     "remuda:metrics:access",
