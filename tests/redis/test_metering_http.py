@@ -17,6 +17,7 @@ from yarl import URL
 import servers
 from configs import make_config
 from golden_usage import GOLDEN, HTTP_GOLDEN, STORY
+from remuda.accounts.audit import Audit
 from remuda.accounts.keys import FILE, AccessKeys
 from remuda.accounts.model import digest_of
 from remuda.accounts.tokens import Tokens
@@ -29,11 +30,13 @@ from remuda.fleet.origin import Scope
 from remuda.fleet.role import Life
 from remuda.fleet.room import Surroundings
 from remuda.gateway.role import Gateway
-from remuda.keyspace.metering import POISON
+from remuda.keyspace.metering import OWNERS, POISON
+from remuda.metering.owners import Owners
 from remuda.metering.push import Metering
 from remuda.metering.replay import Replay
 from remuda.metering.spool import segments
 from remuda.store import Store
+from remuda.store.census import take_census
 from remuda.web.api import Api
 from waiting import eventually
 from web_states import running, serving
@@ -380,11 +383,119 @@ async def test_events_are_taken_while_redis_is_away(server: servers.Server, tmp_
         ]
         assert await store.send("GET", f"s3:buckets:{SLOT}:b:PutObject") == "4"
         (poison,) = await store.lrange(POISON())
-        assert json.loads(poison)["reason"] == "'b' of the level buckets belongs to another account"
+        assert json.loads(poison)["reason"] == (
+            "'b' of the level buckets belongs to the account 'own'; an operator can assign it to another"
+        )
         assert json.loads(json.loads(poison)["element"])["reqUid"] == "2"
 
 
 # Operators
+
+
+async def test_operators_assign_buckets_before_and_after_their_first_use(herd: Herd) -> None:
+    own, other = await herd.give("own", Scope.USAGE), await herd.give("other", Scope.USAGE)
+    bearer = f"Bearer {await herd.give('ops', Scope.ADMIN)}"
+    event = {"action": "putObject", "timestamp": SLOT, "params": PUT}
+
+    async def assign(account: str) -> Any:
+        body = {"resource": "b", "account": account}
+        return (await herd.ask("PUT", "/api/metering/owners", body, Authorization=bearer)).body
+
+    reserved = await assign("own")
+    refused = await herd.push(other, event)
+    accepted = await herd.push(own, event)
+    given = await assign("other")
+    refused_later = await herd.push(own, event)
+    listed = await herd.list_signed(other, "buckets", {"buckets": ["b"], "timeRange": RANGE})
+
+    place = {"service": "s3", "level": "buckets", "resource": "b"}
+    assert reserved == {**place, "account": "own", "assigned": True, "before": None}
+    assert given == {**place, "account": "other", "assigned": True, "before": "own"}
+    assert [refused.status, accepted.status, refused_later.status] == [403, 200, 403]
+    assert "'b' of the level buckets belongs to the account 'own'" in refused.text
+    assert "'b' of the level buckets belongs to the account 'other'" in refused_later.text
+    assert listed.body[0]["bucketName"] == "b"
+    assert await take_census(herd.store) == []
+    assert [
+        (each.action, each.subject, each.details) for each in await Audit(herd.store).newest(limit=9)
+    ] == [
+        ("owner.assign", "s3/buckets/b", {"account": "other", "before": "own"}),
+        ("owner.assign", "s3/buckets/b", {"account": "own", "before": None}),
+    ]
+
+
+async def test_a_bucket_that_is_released_belongs_to_the_account_that_uses_it_next(herd: Herd) -> None:
+    own, other = await herd.give("own", Scope.USAGE), await herd.give("other", Scope.USAGE)
+    bearer = f"Bearer {await herd.give('ops', Scope.ADMIN)}"
+    event = {"action": "putObject", "timestamp": SLOT, "params": PUT}
+    owner_of_b = ("/api/metering/owners?resource=b", None)
+    await herd.push(own, event)
+    used = await herd.ask("GET", *owner_of_b, Authorization=bearer)
+
+    released = await herd.ask("DELETE", *owner_of_b, Authorization=bearer)
+    free = await herd.ask("GET", *owner_of_b, Authorization=bearer)
+    await herd.push(other, {**event, "timestamp": SLOT + 900_000})
+    refused = await herd.push(own, event)
+
+    assert [(each["account"], each["assigned"]) for each in used.body["owners"]] == [("own", False)]
+    assert (released.body["before"], released.body["account"]) == ("own", None)
+    assert [each["account"] for each in free.body["owners"]] == [None]
+    assert "belongs to the account 'other'" in refused.text
+
+
+async def test_an_assigned_bucket_stays_with_its_account_when_its_usage_is_forgotten(herd: Herd) -> None:
+    own, other = await herd.give("own", Scope.USAGE), await herd.give("other", Scope.USAGE)
+    await Owners(herd.store, Metering(herd.store).services).assign("s3", "buckets", "b", "own")
+    await herd.push(own, {"action": "putObject", "timestamp": SLOT, "params": PUT})
+
+    await herd.store.hdel(OWNERS("s3", "buckets"), "b")  # As what forgets it does.
+
+    assert (await herd.push(other, {"action": "putObject", "params": PUT})).status == 403
+
+
+@pytest.mark.parametrize(
+    ("body", "problem"),
+    [
+        ({"resource": "a/b", "account": "own"}, "resource is 'a/b'"),
+        ({"resource": "b", "account": "Not One"}, "'Not One' cannot be the name of an account"),
+        ({"resource": "b", "account": "own", "service": "s4"}, "service is 's4'"),
+        ({"resource": "b", "account": "own", "level": "location"}, "level"),
+    ],
+)
+async def test_what_cannot_be_assigned_is_refused(herd: Herd, body: Any, problem: str) -> None:
+    bearer = f"Bearer {await herd.give('ops', Scope.ADMIN)}"
+
+    refused = await herd.ask("PUT", "/api/metering/owners", body, Authorization=bearer)
+
+    assert refused.status == 400
+    assert problem in refused.text
+
+
+async def test_only_operators_assign_buckets(herd: Herd) -> None:
+    bearer = f"Bearer {await herd.give('own', Scope.USAGE)}"
+
+    refused = await herd.ask(
+        "PUT", "/api/metering/owners", {"resource": "b", "account": "own"}, Authorization=bearer
+    )
+
+    assert refused.status == 403
+
+
+async def test_owners_are_assigned_on_the_command_line(
+    herd: Herd, capsys: pytest.CaptureFixture[str]
+) -> None:
+    address = HerdAddress(herd.url, await herd.give("ops", Scope.ADMIN))
+
+    await asyncio.to_thread(cli.assign_owner, address, "s3/buckets/photos", "web")
+    await asyncio.to_thread(cli.show_owners, address, None)
+    await asyncio.to_thread(cli.release_owner, address, "s3/buckets/photos")
+    await asyncio.to_thread(cli.show_owners, address, None)
+
+    first, _, row, released, none = capsys.readouterr().out.splitlines()
+    assert first == "s3/buckets/photos belongs to web (before: no account)"
+    assert row.split() == ["s3", "buckets", "photos", "web", "yes"]
+    assert released == "s3/buckets/photos belongs to the account that uses it next (before: web)"
+    assert none.startswith("nothing is assigned")
 
 
 async def test_drift_is_found_and_corrected_with_a_trail(herd: Herd) -> None:

@@ -433,6 +433,46 @@ def show_corrections(herd: "HerdAddress") -> None:
     metering.show_corrections(herd)
 
 
+@metering_app.command("owners")
+@herd_command
+def show_owners(
+    herd: "HerdAddress",
+    place: Annotated[
+        str | None,
+        typer.Argument(help="A bucket or user: s3/buckets/NAME (default: all that are assigned)."),
+    ] = None,
+) -> None:
+    """Show the account that a bucket or user belongs to."""
+    from remuda.cli import metering
+
+    metering.show_owners(herd, place)
+
+
+@metering_app.command("assign")
+@herd_command
+def assign_owner(
+    herd: "HerdAddress",
+    place: Annotated[str, typer.Argument(help="A bucket or user: s3/buckets/NAME.")],
+    account: Annotated[str, typer.Argument(help="The account that it is to belong to.")],
+) -> None:
+    """Reserve a bucket or user for an account, or give it to another one."""
+    from remuda.cli import metering
+
+    metering.assign_owner(herd, place, account)
+
+
+@metering_app.command("release")
+@herd_command
+def release_owner(
+    herd: "HerdAddress",
+    place: Annotated[str, typer.Argument(help="A bucket or user: s3/buckets/NAME.")],
+) -> None:
+    """Have a bucket or user belong to the account that uses it next."""
+    from remuda.cli import metering
+
+    metering.release_owner(herd, place)
+
+
 @metering_app.command("poison")
 @herd_command
 def show_poison(

@@ -1,6 +1,8 @@
-"""`remuda metering`: finds and corrects counters that disagree, and shows events that cannot be counted."""
+"""`remuda metering`: finds and corrects counters that disagree, says whose buckets are, and shows events that
+cannot be counted."""
 
 from typing import Any
+from urllib.parse import urlencode
 
 from rich.console import Console
 from rich.text import Text
@@ -12,6 +14,8 @@ from remuda.cli.tables import table, table_console
 TIMEOUT = 60.0
 PLACE = ("service", "level", "resource", "metric")
 EXAMPLE = "s3/buckets/photos/storageUtilized"
+OWNED = PLACE[:3]
+OWNED_EXAMPLE = "s3/buckets/photos"
 
 
 def check_counters(herd: HerdAddress) -> int:
@@ -55,6 +59,40 @@ def show_corrections(herd: HerdAddress) -> None:
         recorded = "-" if each["state"] is None else str(each["state"])
         shown.add_row(each["at"][:19], by, *_place(each), str(each["counter"]), recorded, str(each["value"]))
     table_console().print(shown)
+
+
+def show_owners(herd: HerdAddress, place: str | None) -> None:
+    """Prints whose a bucket or user such as s3/buckets/photos is, or all that operators have assigned."""
+    query = "" if place is None else f"?{urlencode(_read_owned(place))}"
+    owners = ask_herd(herd, f"/api/metering/owners{query}")["owners"]
+    if not owners:
+        print("nothing is assigned: buckets and users belong to the account that uses them first")
+        return
+    shown = table("service", "level", "resource", "account", "assigned")
+    for each in owners:
+        assigned = "yes" if each["assigned"] else "no"
+        shown.add_row(each["service"], each["level"], each["resource"], each["account"] or "-", assigned)
+    table_console().print(shown)
+
+
+def assign_owner(herd: HerdAddress, place: str, account: str) -> None:
+    """Gives a bucket or user to an account."""
+    body = _read_owned(place) | {"account": account}
+    done = ask_herd(herd, "/api/metering/owners", method="PUT", body=body)
+    print(f"{place} belongs to {account} (before: {done['before'] or 'no account'})")
+
+
+def release_owner(herd: HerdAddress, place: str) -> None:
+    """Has a bucket or user belong to whatever account uses it next."""
+    done = ask_herd(herd, f"/api/metering/owners?{urlencode(_read_owned(place))}", method="DELETE")
+    print(f"{place} belongs to the account that uses it next (before: {done['before'] or 'no account'})")
+
+
+def _read_owned(place: str) -> dict[str, str]:
+    parts = place.split("/")
+    if len(parts) != len(OWNED):
+        raise InvalidArgument(f"{place!r} is not a bucket or user; write it as {OWNED_EXAMPLE}")
+    return dict(zip(OWNED, parts, strict=True))
 
 
 def show_poison(herd: HerdAddress, *, drop: bool) -> None:

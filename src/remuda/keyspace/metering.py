@@ -235,9 +235,19 @@ RESOURCES = Key(
 OWNERS = Key(
     "remuda:metering:owners:{service}:{resourcetype}",
     HashName,
-    meaning="The account that a bucket or a user belongs to: the first that used it",
-    writer="metering/push",
+    meaning="The account that a bucket or a user belongs to: the first that used it, or the one that an "
+    "operator has assigned it to",
+    writer="metering/push, metering/owners",
     lifetime=until("its last resource is forgotten"),
+    fields={"<resource>": "account id"},
+    parts=_PARTS,
+)
+ASSIGNED = Key(
+    "remuda:metering:assigned:{service}:{resourcetype}",
+    HashName,
+    meaning="The accounts that operators have assigned buckets or users to; stays when usage is forgotten",
+    writer="metering/owners",
+    lifetime=until("an operator releases the last of them"),
     fields={"<resource>": "account id"},
     parts=_PARTS,
 )

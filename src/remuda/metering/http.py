@@ -22,7 +22,7 @@ from remuda.fleet.services import Service
 from remuda.keyspace.metering import OWNERS, POISON
 from remuda.metering.listing import Listing, ListingProblem, answer, read_listing
 from remuda.metering.model import Level, is_resource
-from remuda.metering.owners import find_foreign
+from remuda.metering.owners import Owned, OwnedLevel, Owners, Reassigned, find_foreign
 from remuda.metering.push import Event, Metering
 from remuda.metering.reconcile import Correction, Drift, Reconciler
 from remuda.metering.replay import Poison
@@ -78,6 +78,29 @@ class Reconcile(Struct):
     value: int | None = None
 
 
+class OwnersQuery(Struct):
+    """Which bucket or user; all that operators have assigned if none is named."""
+
+    service: str = "s3"
+    level: OwnedLevel = "buckets"
+    resource: str = ""
+
+
+class Assignment(Struct):
+    """The account that a bucket or user is to belong to."""
+
+    resource: str
+    account: str
+    service: str = "s3"
+    level: OwnedLevel = "buckets"
+
+
+class OwnerList(Struct):
+    """Buckets and users, and the accounts that they belong to."""
+
+    owners: list[Owned]
+
+
 class PoisonList(Struct):
     """Events that could not be replayed, newest first."""
 
@@ -131,6 +154,7 @@ class MeteringApi:
         self._precision = metering.rules.precision
         self._reader = UsageReader(store, service, precision=self._precision)
         self._reconciler = Reconciler(store, metering.services, precision=self._precision)
+        self._owners = Owners(store, metering.services)
         self._audit = Audit(store)
 
     # Events
@@ -293,6 +317,26 @@ class MeteringApi:
             await self._audit.record(origin, "metering.correct", subject, **details)
         return CorrectionList(done)
 
+    async def list_owners(self, _request: Request, query: OwnersQuery) -> OwnerList:
+        if not query.resource:
+            return OwnerList(await self._owners.assigned())
+        return OwnerList([await self._owners.find(query.service, query.level, query.resource)])
+
+    async def assign_owner(self, request: Request, body: Assignment) -> Reassigned:
+        done = await self._owners.assign(body.service, body.level, body.resource, body.account)
+        await self._record_owner(request, "owner.assign", done)
+        return done
+
+    async def release_owner(self, request: Request, query: OwnersQuery) -> Reassigned:
+        done = await self._owners.release(query.service, query.level, query.resource)
+        await self._record_owner(request, "owner.release", done)
+        return done
+
+    async def _record_owner(self, request: Request, action: str, done: Reassigned) -> None:
+        subject = f"{done.service}/{done.level}/{done.resource}"
+        details = {"account": done.account, "before": done.before}
+        await self._audit.record(origin_of(request), action, subject, **details)
+
     async def list_poison(self, _request: Request) -> PoisonList:
         found = await self._store.lrange(POISON(), 0, 99)
         return PoisonList([msgspec.json.decode(each, type=Poison) for each in found])
@@ -334,6 +378,30 @@ class MeteringApi:
                 "What was corrected",
                 self.list_corrections,
                 CorrectionList,
+            ),
+            Route(
+                "GET",
+                "/api/metering/owners",
+                "The account that a bucket or user belongs to, or all that operators have assigned",
+                self.list_owners,
+                OwnerList,
+                query=OwnersQuery,
+            ),
+            Route(
+                "PUT",
+                "/api/metering/owners",
+                "Assign a bucket or user to an account, before or after its first use",
+                self.assign_owner,
+                Reassigned,
+                body=Assignment,
+            ),
+            Route(
+                "DELETE",
+                "/api/metering/owners",
+                "Release a bucket or user: it belongs to the account that uses it next",
+                self.release_owner,
+                Reassigned,
+                query=OwnersQuery,
             ),
             Route(
                 "GET", "/api/metering/poison", "Events that cannot be replayed", self.list_poison, PoisonList
