@@ -96,3 +96,42 @@ async def test_clients_that_leave_give_their_memory_back() -> None:
             client.leave()
 
         await eventually(lambda: kit.relay.bodies.held == 0)
+
+
+async def test_whole_bodies_of_one_account_wait_for_room_and_keep_no_other_waiting() -> None:
+    """Small ones come with their head: they are here already, and wait all the same."""
+    holding = Holding()
+    size, room = 1000, 40_000
+    async with relaying(holding, limits=FAST._replace(bodies=room)) as kit:
+        kit.relay.account_of = lambda request: request.header("x-account") or ""
+        for _ in range(20):
+            await kit.send(of_account("flood", posting(size)))
+        await eventually(lambda: holding.entered == 5)
+
+        other = await kit.send(of_account("other", posting(size)))
+
+        await eventually(lambda: holding.entered == 6)
+        assert kit.relay.bodies.held == 6 * size
+        holding.go_on.set()
+        await other.receive(b"got %d" % size)
+        await eventually(lambda: kit.relay.bodies.held == 0)
+
+
+def of_account(account: str, request: bytes) -> bytes:
+    return request.replace(b"Host: a", b"Host: a\r\nX-Account: " + account.encode())
+
+
+async def test_a_small_body_in_chunks_holds_only_what_it_takes_once_it_is_whole() -> None:
+    holding = Holding()
+    request = posting_in_chunks(1000)
+    async with relaying(holding, limits=FAST._replace(bodies=ROOM)) as kit:
+        client = await kit.send(request[:-20])
+        await eventually(lambda: kit.relay.bodies.held == 1 << 20)
+
+        client.send(request[-20:])
+
+        await eventually(lambda: holding.entered == 1)
+        assert kit.relay.bodies.held == len(request) - len(request.partition(b"\r\n\r\n")[0]) - 4
+        holding.go_on.set()
+        await client.receive(b"got 1000")
+        await eventually(lambda: kit.relay.bodies.held == 0)

@@ -105,7 +105,7 @@ async def test_requests_wait_unread_until_a_manager_has_memory_for_their_bodies(
 
         second = client.asking(asking_for("x" * MEGABYTE))
 
-        await eventually(lambda: bodies._in_line)
+        await eventually(lambda: bodies._large._lines)
         assert MEGABYTE < bodies.held < 2 * MEGABYTE
         await only_session(store)
         first.cancel()

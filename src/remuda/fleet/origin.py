@@ -78,6 +78,12 @@ class Origin(Struct, frozen=True, kw_only=True):
         """The account that all it sees belongs to; None where it sees those of all accounts."""
         return None if Scope.ADMIN in self.scopes else self.account
 
+    @property
+    def shares_as(self) -> str:
+        """The account that takes its part of what all share; empty where no token is needed, and all clients
+        are one account."""
+        return self.account if self.token else ""
+
     def sees(self, account: str) -> bool:
         """Whether it may see what belongs to this account."""
         return account == self.account or Scope.ADMIN in self.scopes

@@ -170,7 +170,7 @@ class Bidi:
         )
         origin = Origin.read(head.fields.get, address="")
         headers = {**dict(origin.headers()), "User-Agent": head.fields.get("user-agent") or ""}
-        talk = _Talk(self, reader, writer, left, headers)
+        talk = _Talk(self, reader, writer, left, headers, account=origin.shares_as)
         try:
             await talk.run()
         except BadFrame as error:
@@ -255,6 +255,8 @@ class _Talk:
         writer: asyncio.StreamWriter,
         left: asyncio.Event,
         headers: dict[str, str],
+        *,
+        account: str,
     ) -> None:
         self._bidi = bidi
         self._reader = reader
@@ -264,22 +266,23 @@ class _Talk:
         # Held for each frame to the client: what is said here must not stand in the middle of another.
         self._speaking = asyncio.Lock()
         self._is_ending = False
-        # Taken for its message.
+        # Taken for its message, and the account that it counts for.
         self._room = 0
+        self._account = account
 
     async def _take_room(self, size: int) -> None:
         bodies = self._bidi.bodies
-        if not bodies.take(size, own=self._room):
+        if not bodies.take(size, account=self._account, own=self._room):
             if self._room:
                 # To wait with half a message could keep others waiting that have the other half of theirs.
-                raise BadFrame(TRY_LATER, "Messages of other clients take all memory for them.")
-            await bodies.wait(size)
+                raise BadFrame(TRY_LATER, "Other messages take all memory for them.")
+            await bodies.wait(size, account=self._account)
         self._room += size
 
     def give_room_back(self) -> None:
         """The message is no longer needed."""
         room, self._room = self._room, 0
-        self._bidi.bodies.give_back(room)
+        self._bidi.bodies.give_back(room, account=self._account)
 
     async def run(self) -> None:
         """Answers the client until it has a session, then lets the two talk."""

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import ExitStack, asynccontextmanager, contextmanager, nullcontext
 from functools import partial
 from typing import Any
+from weakref import WeakValueDictionary
 
 from msgspec.structs import replace
 
@@ -144,6 +145,7 @@ class Manager(Role):
             lambda _, error: answer_error(for_who_wanted_a_session(error)),
             guard=self._secret,
             limits=Limits(bodies=body_bytes),
+            account_of=lambda request: Origin.read(request.header, address="").shares_as,
         )
         self._server: asyncio.Server | None = None
         self._uses = Uses(store, services=(GRID.name, ARTIFACTS.name))
@@ -155,6 +157,7 @@ class Manager(Role):
         self._created: set[SessionId] = set()
         """Sessions that it no longer creates, and that are still among those that end with it."""
         self._reading = asyncio.Lock()
+        self._reading_of: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._steps: set[asyncio.Timeout] = set()
         self._farewells = Tasks()
 
@@ -260,8 +263,7 @@ class Manager(Role):
         agent = request.header("user-agent") or ""
         with self._drain.work(), _span_of(request, origin, agent) as span:
             is_large = len(body) > LARGE
-            # Reading takes several times the memory of a body, so one large one is read at a time.
-            async with self._reading if is_large else nullcontext():
+            async with self._turn_to_read(origin.account) if is_large else nullcontext():
                 body = await asyncio.to_thread(hide_tokens, body) if is_large else hide_tokens(body)
                 wanted = with_named_browsers(read_request(read_json(body)))
                 del body  # The session may wait for long.
@@ -297,6 +299,14 @@ class Manager(Role):
                     raise
                 # Its client has heard nothing of it yet. Once: a Redis that loses more is not to be trusted.
                 return await self._create_once(request, origin, span, wanted, write_down, limits)
+
+    @asynccontextmanager
+    async def _turn_to_read(self, account: str) -> AsyncIterator[None]:
+        """Reading takes several times the memory of a body, so one large one is read at a time. It waits for
+        one of each other account at most, however many those have."""
+        own = self._reading_of.setdefault(account, asyncio.Lock())
+        async with own, self._reading:
+            yield
 
     async def _create_once(
         self,

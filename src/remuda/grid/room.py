@@ -34,7 +34,8 @@ class GridConfig:
     slots: Count = option(0, "Concurrent WebDriver sessions; 0 means one per CPU core.")
     body_megabytes: Interval = option(
         256,
-        "Megabytes of request bodies in a manager's memory; further requests wait, then get 503.",
+        "Megabytes of request bodies in a manager's memory, of an account with tokens at most half; further "
+        "requests wait, then get 503.",
     )
     waiting_megabytes: Interval = option(
         256,

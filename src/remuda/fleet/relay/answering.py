@@ -41,8 +41,9 @@ class Answering:
     _status = 0
     _keep_alive = False
     _is_over = False
-    # Memory that was taken for its body, to be given back at its end.
+    # Memory that was taken for its body, to be given back at its end, and the account that it counts for.
     _room = 0
+    _account = ""
     # What an answer is made of piece by piece, to be closed at its end, and whether the client takes more.
     stream: Stream | None = None
     _flow: asyncio.Event | None = None
@@ -192,7 +193,7 @@ class Answering:
 
     def _give_room_back(self) -> None:
         room, self._room = self._room, 0
-        self._relay.bodies.give_back(room)
+        self._relay.bodies.give_back(room, account=self._account)
 
     def _tell(self, status: int) -> None:
         self._is_over = True

@@ -27,7 +27,10 @@ SMALL_BODY = 64 * 1024
 STEP = 1 << 20
 # A router that always knows one more must not keep a client for ever.
 MOST_REFUSALS = 20
-NO_ROOM = "The bodies of other requests take all memory that is set aside for them (body_megabytes)."
+NO_ROOM = (
+    "The bodies of other requests take all memory that is set aside for them, or all of it that is for one "
+    "account (body_megabytes)."
+)
 # RFC 9110 9.2.2: sent twice they do what they do once.
 _REPEATABLE = frozenset(("GET", "HEAD", "OPTIONS", "PUT", "DELETE", "TRACE"))
 
@@ -123,21 +126,27 @@ class Exchange(Answering):
 
     def _collect(self, max_body: int) -> None:
         self._is_collecting = True
-        size = max(self.request.head.length, len(self._waiting))
-        if size > max_body:
+        length = self.request.head.length
+        if max(length, len(self._waiting)) > max_body:
             self.fail(BodyTooLarge())
-        elif self._relay.bodies.take(size):
-            self._room = size
+        elif self._take_room(length if length != CHUNKED else max(len(self._waiting), STEP)):
             self._call_for_body()
-        else:
-            self._is_in_line = True
-            self._client.settle()
-            self._spawn(self._wait_for_room(size))
+
+    def _take_room(self, size: int) -> bool:
+        """Whether there is room for the body; else it waits for some."""
+        self._account = self._relay.account_of(self.request)
+        if self._relay.bodies.take(size, account=self._account):
+            self._room = size
+            return True
+        self._is_in_line = True
+        self._client.settle()
+        self._spawn(self._wait_for_room(size))
+        return False
 
     async def _wait_for_room(self, size: int) -> None:
         try:
             async with asyncio.timeout(self._relay.limits.body_wait):
-                await self._relay.bodies.wait(size)
+                await self._relay.bodies.wait(size, account=self._account)
         except TimeoutError:
             raise Overloaded(NO_ROOM) from None
         self._room = size
@@ -165,27 +174,34 @@ class Exchange(Answering):
         if max_body is not None and size > max_body:
             self.fail(BodyTooLarge())
             return
-        if size > self._room and not self._is_in_line and not self._take_room(size):
-            self.fail(Overloaded(NO_ROOM))
-        elif self.body is None and not self._is_in_line:
+        if self._is_in_line or (size > self._room and not self._grow_room(size)):
+            return
+        if self.body is None:
             self._is_collecting = False
+            self._shrink_room(size)
             if isinstance(plan, Handle):
                 self._spawn(self._handle(plan))
             else:
                 self._forward(plan)
 
-    def _take_room(self, size: int) -> bool:
-        """Whether there is room for what has come. How many chunks follow is not known, so more is taken
-        than is needed; what is small and here already is only counted."""
-        if self.body is None and not self._room and size <= SMALL:
-            self._relay.bodies.hold(size)
-            self._room = size
-            return True
+    def _grow_room(self, size: int) -> bool:
+        """Whether there is room for what has come. How many chunks follow is not known, so more is taken than
+        is needed. A part of a body does not wait for more: others that do the same could wait for its end."""
+        if not self._room:
+            return self._take_room(size)
         more = size - self._room if self.body is None else max(size - self._room, STEP)
-        if not self._relay.bodies.take(more, own=self._room):
-            return False
-        self._room += more
-        return True
+        if self._relay.bodies.take(more, account=self._account, own=self._room):
+            self._room += more
+            return True
+        self.fail(Overloaded(NO_ROOM))
+        return False
+
+    def _shrink_room(self, size: int) -> None:
+        """Give back what was taken for chunks and a small body does not need: it may be held for long."""
+        room = self._room
+        if size <= SMALL < room and self._relay.bodies.take(size, account=self._account):
+            self._room = size
+            self._relay.bodies.give_back(room, account=self._account)
 
     async def _handle(self, plan: Handle) -> None:
         whole, self._waiting = self._waiting, b""

@@ -41,7 +41,8 @@ class Relay:
     """Relays HTTP/1.1 and WebSocket: `await loop.create_server(relay.protocol, host, port)`.
 
     `guard` has no default: only the front door, which is for everybody, may go without. Upstreams see it come
-    from the address `source`, where that matters; `tls_for` says which of them speak TLS.
+    from the address `source`, where that matters; `tls_for` says which of them speak TLS. `account_of` says
+    whose a request is, where accounts share the memory for bodies.
     """
 
     def __init__(
@@ -54,8 +55,10 @@ class Relay:
         limits: Limits | None = None,
         source: str = "",
         tls_for: TlsFor = lambda _: None,
+        account_of: Callable[[Request], str] = lambda _: "",
     ) -> None:
         self.router = router
+        self.account_of = account_of
         self.guard = guard
         self.observer: Observer = observer or Unobserved()
         self.limits = limits or Limits()
