@@ -130,6 +130,19 @@ async def test_bodies_of_sessions_that_wait_keep_no_other_account_waiting(herd: 
     assert answers == ["queued", "queued"]
 
 
+async def test_large_capabilities_that_wait_in_redis_refuse_no_other_account(
+    store: Store, tmp_path: Path
+) -> None:
+    async with herd_with(Manager(store, waiting_bytes=4 * MEGABYTE), store, tmp_path) as herd:
+        flood, other = await herd.account("flood"), await herd.account("other")
+        first, second, third = [await flood.ask(900_000) for _ in range(3)]
+
+        answer = await other.ask(900_000)
+
+        assert [first, second, answer] == ["queued"] * 3
+        assert "Requests with large capabilities of the account 'flood' take 2 of 4 MB" in third
+
+
 async def test_accounts_take_turns_when_large_bodies_are_read(store: Store) -> None:
     manager = Manager(store)
     read = []

@@ -1,8 +1,11 @@
 """Whether a request still fits into Redis. Refused before anything is written: a Redis that is full could not
 even take down how a session ends."""
 
+from collections import Counter
+
 from remuda.base.errors import StoreFull
 from remuda.base.log import get_logger
+from remuda.fleet.fairness import leaves_as_much
 from remuda.fleet.tasks import repeat
 from remuda.grid.omission import Requested
 from remuda.keyspace import grid
@@ -41,8 +44,9 @@ class Admission:
             log.warning("redis nearly full", used=self._memory.used, limit=self._memory.limit)
         self._has_warned = is_short
 
-    async def admit(self, requested: Requested) -> None:
-        """Takes note of a request that is about to be written; StoreFull when it does not fit."""
+    async def admit(self, requested: Requested, *, account: str = "") -> None:
+        """Takes note of a request that is about to be written; StoreFull when it does not fit. Where accounts
+        share the memory for large ones, each leaves others as much as it takes."""
         size = len(requested.whole) + len(requested.short or b"")
         limit = self._memory.limit
         if limit and self._memory.used + self._since + IN_TRANSIT * size > FULL * limit:
@@ -51,11 +55,23 @@ class Admission:
                 f"{size / 1e6:.1f} MB. No session was created; see the option redis_megabytes"
             )
         if requested.short is not None:
-            waiting = sum(map(int, await self._store.hvals(grid.REQUESTS_LARGE())))
-            if waiting + len(requested.whole) > self._waiting_bytes:
-                raise StoreFull(
-                    f"Requests with large capabilities take {waiting / 1e6:.0f} of "
-                    f"{self._waiting_bytes / 1e6:.0f} MB while they wait for a browser, and this one takes "
-                    f"{len(requested.whole) / 1e6:.0f}; try again later, or see the option waiting_megabytes"
-                )
+            await self._check_waiting(len(requested.whole), account)
         self._since += size
+
+    async def _check_waiting(self, size: int, account: str) -> None:
+        waiting: Counter[str] = Counter()
+        for each in await self._store.hvals(grid.REQUESTS_LARGE()):
+            size_of_one, _, by = each.partition(" ")
+            waiting[by] += int(size_of_one)
+        held, theirs, room = waiting.total(), waiting[account], self._waiting_bytes
+        if account and not leaves_as_much(size, theirs=theirs, held=held, room=room):
+            whose, taken = f" of the account {account!r}", theirs
+        elif held + size > room:
+            whose, taken = "", held
+        else:
+            return
+        raise StoreFull(
+            f"Requests with large capabilities{whose} take {taken / 1e6:.0f} of {room / 1e6:.0f} MB "
+            f"while they wait for a browser, and this one takes {size / 1e6:.0f}; try again later, or see "
+            "the option waiting_megabytes"
+        )

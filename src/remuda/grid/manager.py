@@ -277,7 +277,7 @@ class Manager(Role):
                 if is_large:
                     del check, encode
                     wanted = await asyncio.to_thread(without_options, wanted)
-            await self._admission.admit(requested)
+            await self._admission.admit(requested, account=origin.shares_as)
             limits = await self._timeouts.read()
             # The front door looked at the token when the head came, of this request or of a WebSocket. What
             # asks for the session may have come much later.

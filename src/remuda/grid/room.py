@@ -39,7 +39,8 @@ class GridConfig:
     )
     waiting_megabytes: Interval = option(
         256,
-        "Megabytes in Redis for large capabilities, such as extensions, of sessions that wait for a browser.",
+        "Megabytes in Redis for large capabilities, such as extensions, of sessions that wait for a browser; "
+        "of an account with tokens at most half.",
     )
     warm: Count = option(
         0, "Browsers started in advance for sessions with default capabilities; each one takes memory."

@@ -119,7 +119,8 @@ class Sessions:
             transaction.hset(grid.SESSION_CAPABILITIES(session), {"requested": requested.whole})
             if requested.short is not None:
                 transaction.set(grid.SESSION_REQUESTED_SHORT(session), requested.short)
-                transaction.hset(grid.REQUESTS_LARGE(), {session: len(requested.whole)})
+                waiting = f"{len(requested.whole)} {origin.shares_as}"
+                transaction.hset(grid.REQUESTS_LARGE(), {session: waiting})
             client = {"host": origin.address, "userAgent": user_agent, "lastSeen": now}
             transaction.hset(grid.SESSION_DOWNSTREAM(session), client)
             transaction.hset(grid.SESSION_ORIGIN(session), origin.fields())

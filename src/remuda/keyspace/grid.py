@@ -261,10 +261,11 @@ SESSION_SCHEME = Key(
 REQUESTS_LARGE = Key(
     "remuda:requests.large",
     HashName,
-    meaning="Sessions whose large capabilities wait in Redis for a node, so that there is a limit for all",
+    meaning="Sessions whose large capabilities wait in Redis for a node, so that there is a limit for all "
+    "and for each account",
     writer="grid/manager; the process that moves the session to alive or terminated removes it",
     lifetime=_EMPTIED,
-    fields={"<session-id>": "bytes of its `requested`"},
+    fields={"<session-id>": "bytes of its `requested`, a space, and the account, if a token was shown"},
 )
 
 SESSION_KEYS: tuple[Key[Any], ...] = (
