@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -9,6 +10,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
+from granted import give_token
 from grids import all_sessions
 from managers import Client, open_orchestrator
 from remuda.fleet.relay.bodies import Bodies
@@ -16,6 +18,7 @@ from remuda.gateway import bidi
 from remuda.gateway.frames import NORMAL, NOT_TEXT, POLICY, TOO_BIG
 from remuda.grid.model import State
 from remuda.grid.sessions import Sessions
+from remuda.keyspace import grid
 from remuda.store import Store
 from scripted_workers import Door, front_door
 from waiting import eventually
@@ -229,6 +232,26 @@ async def test_large_messages_together_take_no_more_memory_than_is_set_aside(
         await socket.close()
     await eventually(lambda: bodies.held == 0, DEADLINE)
     await small.close()
+
+
+async def test_large_messages_of_one_account_keep_no_other_waiting(
+    store: Store, client: Client, tmp_path: Path
+) -> None:
+    await open_orchestrator(store, 0)
+    large = {**NEW, "params": {"capabilities": {"alwaysMatch": {"test:padding": "x" * 400_000}}}}
+    async with front_door(store, auth="on", data=tmp_path) as door:
+        door.gateway.bidi.bodies = Bodies(1_600_000)
+        sockets: list[aiohttp.ClientWebSocketResponse] = []
+        for account in ("flood", "flood", "flood", "flood", "other"):
+            bearer = {"Authorization": f"Bearer {await give_token(store, account, name=f't{len(sockets)}')}"}
+            sockets.append(await door.connect("/session", headers=bearer, timeout=SOON))
+            await sockets[-1].send_json(large)
+
+        await eventually(lambda: store.smembers(grid.SESSIONS_OF("other")), DEADLINE)
+
+        assert 400_000 < door.gateway.bidi.bodies.held < 1_200_000
+        for socket in sockets:
+            await socket.close()
 
 
 async def test_a_client_that_says_nothing_is_not_kept(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
