@@ -35,13 +35,13 @@ from remuda.base.processes import (
     until_readable,
 )
 from remuda.base.programs import launched_by, loader_of
+from remuda.fleet.display import Display
 from remuda.fleet.http_client import ask
 from remuda.fleet.leftovers import MARK
 from remuda.fleet.permits.chromium import LIBRARIES, PROGRAMS
 from remuda.fleet.relay import Address
 from remuda.grid.browsers import Browser
 from remuda.grid.capabilities import Capabilities
-from remuda.grid.node.display import Display
 from remuda.grid.node.pulse import Question, ask_connection, ask_http, ask_kernel
 
 KILL_TIMEOUT = 10.0

@@ -7,10 +7,10 @@ from typing import Any
 from remuda.base.config import Config
 from remuda.base.errors import InvalidArgument
 from remuda.fleet.browsers import BrowserConfig
+from remuda.fleet.display import Display
 from remuda.fleet.permits import NOTHING_MORE, Allowance
 from remuda.grid.browsers import Browser, Family
 from remuda.grid.capabilities import Capabilities
-from remuda.grid.node.display import Display
 from remuda.grid.sifting import sift
 
 # Meant for the grid; a driver refuses extension capabilities that it does not know.

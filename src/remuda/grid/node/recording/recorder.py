@@ -15,10 +15,10 @@ from remuda.base import clock
 from remuda.base.errors import DriverUnavailable, Lost, RemudaError, Unavailable
 from remuda.base.ids import SessionId
 from remuda.base.log import get_logger
+from remuda.fleet.display import Display
 from remuda.fleet.relay import Address
 from remuda.grid.artifacts import SessionArtifacts
 from remuda.grid.capabilities import Capabilities
-from remuda.grid.node.display import Display
 from remuda.grid.node.driver import Driver
 from remuda.grid.node.recording import hls
 from remuda.grid.node.recording.encoder import FROM_PIPE, Encoder, find_ffmpeg, from_screen
