@@ -271,15 +271,18 @@ class Confinement:
         directory: Path,
         programs: Iterable[Path] = (),
         *,
+        reads: Iterable[Path] = (),
         runs_alone: bool = False,
         dies_with_us: bool = True,
     ) -> Callable[[], None]:
         """A `preexec_fn` for a browser, its driver, and what reads their output. They can write only to the
-        directory, read only that, the system's files and these programs, and run only the system's programs
-        and these. One that `runs_alone` runs none of the system's, unless it is a script. They connect to no
-        Unix socket, and never wait for the disk."""
+        directory, read only that, the system's files, these programs and what it `reads`, and run only the
+        system's programs and these. One that `runs_alone` runs none of the system's, unless it is a script.
+        They connect to no Unix socket, and never wait for the disk."""
         drop = self.beside(dies_with_us=dies_with_us)
-        fence = self._fence(directory, programs, runs_alone=runs_alone) if self.protection.has_fence else None
+        fence = None
+        if self.protection.has_fence:
+            fence = self._fence(directory, programs, reads, runs_alone=runs_alone)
         call_filter = CallFilter() if self.protection.has_filter else None
 
         def enter() -> None:
@@ -291,8 +294,11 @@ class Confinement:
 
         return enter
 
-    def _fence(self, directory: Path, programs: Iterable[Path], *, runs_alone: bool) -> Fence:
+    def _fence(
+        self, directory: Path, programs: Iterable[Path], reads: Iterable[Path], *, runs_alone: bool
+    ) -> Fence:
         reading = [*map(Path, _SYSTEM), *(Path("/etc") / name for name in _ETC), *self.protection.reads]
+        reading += reads
         systems = [Path(path) for path in _PROGRAMS]
         own = [program.resolve() for program in programs]
         loaders = [loader for loader in map(loader_of, own) if loader is not None]

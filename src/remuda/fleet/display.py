@@ -1,55 +1,111 @@
-"""A screen for a browser that cannot do without one."""
+"""A screen for a browser with a window: an X server without a monitor, which lets in who has its cookie.
+
+Browsers cannot connect to Unix sockets, so it listens on loopback. Xvfb by itself would listen on all
+addresses of the machine: its socket is made here, and handed over as systemd does it.
+"""
 
 import asyncio
+import errno
 import os
+import secrets
+import shutil
+import socket
+import stat
+import struct
 import subprocess
+from pathlib import Path
 
-from remuda.base.confinement import Confinement
+from remuda.base.confinement import Confinement, home_of
 from remuda.base.errors import DriverUnavailable
+from remuda.base.hosts import hidden_loopback
 from remuda.base.processes import until_readable
 
+PROGRAM = "Xvfb"
 SCREEN = "1920x1080"
 DEPTH = 24
-END_GRACE = 2.0
+FIRST_PORT = 6000
+"""Of display 0; each further one has the next."""
+
+# sd_listen_fds(3): the socket that is handed over has the number 3, and the variables say whom it is for.
+_HAND_OVER = 'exec 3<&0 4>&1 </dev/null >/dev/null; LISTEN_FDS=1 LISTEN_PID=$$ exec "$@"'
 
 
 class Display:
-    """An X server without a monitor, under a number of its own choice."""
+    """An X server of one browser's own."""
 
-    def __init__(self, process: subprocess.Popen[bytes], name: str, size: str) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], name: str, cookie: Path, size: str) -> None:
         self._process = process
         self.name = name
+        self.cookie = cookie
+        """The file that whoever draws on it, or looks at it, must be able to read."""
         self.size = size
 
     @classmethod
     async def start(
-        cls, environ: dict[str, str], confinement: Confinement, *, size: str = SCREEN, timeout: float
+        cls,
+        directory: Path,
+        environ: dict[str, str],
+        confinement: Confinement,
+        *,
+        size: str = SCREEN,
+        timeout: float,
     ) -> "Display":
-        """A screen that is ready to be drawn on."""
-        reading, writing = os.pipe()
-        command = ["Xvfb", "-displayfd", str(writing), "-screen", "0", f"{size}x{DEPTH}", "-nolisten", "tcp"]
+        """A screen that is ready to be drawn on, for the browser with this directory and environment."""
+        if shutil.which(PROGRAM) is None:
+            raise DriverUnavailable("A screen is needed, but Xvfb is not installed on the browser's machine")
         try:
-            process = subprocess.Popen(
-                command,
-                pass_fds=[writing],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                env=environ,
-                start_new_session=True,
-                # Not inside: it keeps its lock and its socket in /tmp.
-                preexec_fn=confinement.beside(),
-            )
-            os.close(writing)
+            cookie = _make_cookie(home_of(directory), confinement)
+            with _listen() as listener:
+                host, port = listener.getsockname()
+                number = port - FIRST_PORT
+                command = [
+                    # With -displayfd, it keeps no lock in /tmp.
+                    *(PROGRAM, f":{number}", "-displayfd", "4", "-auth", str(cookie)),
+                    # Else it would start anew, and cut off who comes, whenever its last client leaves.
+                    *("-noreset", "-screen", "0", f"{size}x{DEPTH}"),
+                    # MIT-SHM is of no use over TCP, but without that extension ffmpeg waits for ever.
+                    *("-nolisten", "tcp", "-nolisten", "unix", "-nolisten", "local"),
+                ]
+                process = subprocess.Popen(
+                    ["sh", "-c", _HAND_OVER, "sh", *command],
+                    stdin=listener.fileno(),
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.DEVNULL,
+                    env=environ,
+                    start_new_session=True,
+                    # Not inside: it has the layout of its keyboard compiled in /tmp.
+                    preexec_fn=confinement.beside(),
+                )
+        except OSError as error:
+            raise DriverUnavailable(f"Xvfb does not start: {error}") from error
+        display = cls(process, f"{host}:{number}", cookie, size)
+        try:
             async with asyncio.timeout(timeout):
-                number = await _read_line(reading)
-        except OSError as error:  # A TimeoutError is one.
-            raise DriverUnavailable(f"Xvfb does not start: {str(error) or 'no answer'}") from error
-        finally:
-            os.close(reading)
-        if not number:
-            raise DriverUnavailable("Xvfb ended at once")
-        return cls(process, f":{number}", size)
+                await display._until_ready()
+        except BaseException as error:
+            display.stop()
+            if isinstance(error, TimeoutError):
+                raise DriverUnavailable(f"Xvfb does not answer within {timeout:g} s") from error
+            raise
+        return display
+
+    async def _until_ready(self) -> None:
+        """Waits until it has said its number; to the end of the line, because it dies if its pipe is closed
+        while it writes."""
+        assert self._process.stdout is not None
+        with self._process.stdout as pipe:
+            said = b""
+            while not said.endswith(b"\n"):
+                await until_readable(pipe.fileno())
+                part = os.read(pipe.fileno(), 16)
+                if not part:
+                    raise DriverUnavailable("Xvfb ended at once")
+                said += part
+
+    @property
+    def environ(self) -> dict[str, str]:
+        """How a program finds it. One that has the browser's HOME finds the cookie without that."""
+        return {"DISPLAY": self.name, "XAUTHORITY": str(self.cookie)}
 
     def names(self) -> dict[str, str]:
         """What a browser's arguments may say of it."""
@@ -57,21 +113,37 @@ class Display:
         return {"name": self.name, "width": width, "height": height}
 
     def stop(self) -> None:
-        """Asks it to leave, because only then it removes its lock and its socket. Blocks."""
-        self._process.terminate()
+        """Ends it. Blocks."""
+        self._process.kill()
+        self._process.wait()
+
+
+def _make_cookie(home: Path, confinement: Confinement) -> Path:
+    """The file with the cookie of a browser's screen. The browser must not be able to change it: an X server
+    whose file has none lets in every program of the machine."""
+    file = home / ".Xauthority"
+    # Xau(3): the family of the address, the address, the number of the display, and what to show there. The
+    # wild family is for any address: the screen of this browser is the only one that it has a cookie for.
+    fields = (b"", b"", b"MIT-MAGIC-COOKIE-1", secrets.token_bytes(16))
+    entry = b"\xff\xff" + b"".join(struct.pack(">H", len(field)) + field for field in fields)
+    mode = stat.S_IMODE(home.stat().st_mode)
+    home.chmod(0o700)
+    # Nothing that a client commands has run there yet; nor does this follow a link.
+    with file.open("xb") as opened:
+        os.fchmod(opened.fileno(), 0o400)
+        opened.write(entry)
+    confinement.own(file)
+    home.chmod(mode)
+    return file
+
+
+def _listen() -> socket.socket:
+    """A socket where no web page can guess it, at a port that is a display's."""
+    while True:
         try:
-            self._process.wait(END_GRACE)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-
-
-async def _read_line(descriptor: int) -> str:
-    """What comes up to the end of a line; to the end, because the writer dies if its pipe is closed."""
-    text = b""
-    while not text.endswith(b"\n"):
-        await until_readable(descriptor)
-        part = os.read(descriptor, 16)
-        if not part:
-            return ""
-        text += part
-    return text.decode().strip()
+            place = (hidden_loopback(), FIRST_PORT + secrets.randbelow(0x10000 - FIRST_PORT))
+            return socket.create_server(place)
+        except OSError as error:
+            # By something that listens on all addresses.
+            if error.errno != errno.EADDRINUSE:
+                raise

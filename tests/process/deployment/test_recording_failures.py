@@ -31,6 +31,7 @@ from remuda.base.ids import SessionId
 from remuda.grid.browsers import FAMILIES
 from remuda.keyspace import grid
 from remuda.store import Store
+from screens import lets_in, place_of, screens_below
 from storages import indexed
 from videos import BLUE, RED, colours, is_like, needs_ffmpeg, page, probe
 from waiting import eventually
@@ -95,6 +96,8 @@ async def test_a_browser_with_a_screen_is_recorded_from_it(
     files = files_of(deployment, session)
 
     await eventually(lambda: has_segment(files), DEADLINE)
+    (screen,) = screens_below(await node_of(store, session, deployment))
+    assert not lets_in(place_of(screen)), "any program of the machine sees its screen"
     await client.call("POST", f"/session/{session}/remuda/message", {"message": "seen"})
     await client.close(session)
     await eventually(lambda: is_complete(files), DEADLINE)

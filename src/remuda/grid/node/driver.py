@@ -103,8 +103,8 @@ class Driver:
         adopt_orphans()
         environ = await asyncio.to_thread(self._prepare_launch, self._environ())
         if self.browser.family.needs_display and not environ.get("DISPLAY"):
-            self._display = await Display.start(environ, self.confinement, timeout=timeout)
-            environ["DISPLAY"] = self._display.name
+            self._display = await Display.start(self.directory, environ, self.confinement, timeout=timeout)
+            environ |= self._display.environ
         try:
             async with asyncio.timeout(timeout):
                 port = await self._start(environ)
@@ -166,7 +166,9 @@ class Driver:
     async def open_display(self, size: str, *, timeout: float) -> None:
         """Has a screen ready for the browser to come; a driver that needs one itself has it already."""
         if self._display is None:
-            self._display = await Display.start(self._environ(), self.confinement, size=size, timeout=timeout)
+            self._display = await Display.start(
+                self.directory, self._environ(), self.confinement, size=size, timeout=timeout
+            )
 
     def _environ(self) -> dict[str, str]:
         return {**browser_environ(self.directory, self.confinement.openers), MARK: self._node}
@@ -325,8 +327,6 @@ class Driver:
         await asyncio.shield(asyncio.to_thread(self._stop))
 
     def _stop(self) -> None:
-        if self._display is not None:
-            self._display.stop()
         # Killed, not asked: the profile is thrown away, so there is nothing to save, and the next waits.
         if not kill_descendants(KILL_TIMEOUT):
             log.error("browser does not die", node=self._node)

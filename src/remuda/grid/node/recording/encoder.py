@@ -18,6 +18,7 @@ from remuda.base.confinement import Confinement, browser_environ
 from remuda.base.directories import open_log, read_log
 from remuda.base.errors import Unavailable
 from remuda.base.processes import terminate_after_us, until_exit
+from remuda.fleet.display import Display
 from remuda.grid.node.recording.hls import MAX_BITRATE, SEGMENT, STREAM, level_of
 from remuda.grid.video import Video
 
@@ -75,17 +76,22 @@ class Encoder:
 
     @classmethod
     async def start(
-        cls, source: Sequence[str], video: Video, *, directory: Path, log: Path, confinement: Confinement
+        cls, screen: Display | None, video: Video, *, directory: Path, log: Path, confinement: Confinement
     ) -> "Encoder":
-        """An ffmpeg that writes to this directory; Unavailable when it cannot be started."""
+        """An ffmpeg that takes its pictures from this screen, else from a pipe, and writes to this directory;
+        Unavailable when it cannot be started."""
         program = find_ffmpeg()
         if program is None:
             raise Unavailable("ffmpeg is not installed on the node's machine")
-        is_piped = source == FROM_PIPE
+        source: Sequence[str] = FROM_PIPE
+        environ, reads = browser_environ(log.parent), list[Path]()
+        if screen is not None:
+            source = from_screen(screen.name, video, size=screen.size)
+            environ, reads = {**environ, **screen.environ}, [screen.cookie]
         # What a screen is grabbed with says when it began, which it takes for information.
-        level = ["-loglevel", "error" if is_piped else "info"]
+        level = ["-loglevel", "error" if screen is None else "info"]
         # It decodes what a hostile page may have drawn, and outlives its node.
-        enter = confinement.inside(directory, dies_with_us=False)
+        enter = confinement.inside(directory, reads=reads, dies_with_us=False)
 
         def begin() -> None:
             os.nice(NICENESS)
@@ -95,13 +101,13 @@ class Encoder:
             with open_log(log) as output:
                 process = subprocess.Popen(
                     command(program, [*level, *source], video),
-                    stdin=subprocess.PIPE if is_piped else subprocess.DEVNULL,
+                    stdin=subprocess.PIPE if screen is None else subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     stderr=output,
                     cwd=directory,
                     start_new_session=True,
                     pass_fds=confinement.inherited,
-                    env=browser_environ(log.parent),
+                    env=environ,
                     preexec_fn=begin,
                 )
         except OSError as error:

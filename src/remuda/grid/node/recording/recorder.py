@@ -21,7 +21,7 @@ from remuda.grid.artifacts import SessionArtifacts
 from remuda.grid.capabilities import Capabilities
 from remuda.grid.node.driver import Driver
 from remuda.grid.node.recording import hls
-from remuda.grid.node.recording.encoder import FROM_PIPE, Encoder, find_ffmpeg, from_screen
+from remuda.grid.node.recording.encoder import Encoder, find_ffmpeg
 from remuda.grid.node.recording.source import Grab, Source, open_screencast
 from remuda.grid.node.recording.subtitles import PART, Subtitles
 from remuda.grid.sessions import Sessions
@@ -147,17 +147,15 @@ class Recorder:
             await self._fail(f"a bug: {errors.exceptions[0]!r}")
 
     async def _open(self, driver_session: str, devtools: Address | None) -> None:
-        display = self._driver.display
-        source = FROM_PIPE if display is None else from_screen(display.name, self._video, size=display.size)
         encoder_log = self._driver.directory / "ffmpeg.log"
         self._encoder = await Encoder.start(
-            source,
+            self._driver.display,
             self._video,
             directory=self._directory,
             log=encoder_log,
             confinement=self._driver.confinement,
         )
-        if display is not None:
+        if self._driver.display is not None:
             self._source = Grab(self._encoder)
         elif devtools is not None:
             self._source = await open_screencast(
