@@ -12,8 +12,10 @@ import pytest
 from playwright.async_api import Error, Playwright
 
 from herds import Herd
+from processes import are_gone
 from remuda.keyspace.playwright import ACTIVE_CONNECTIONS
 from remuda.store import Store
+from screens import lets_in, needs_xvfb, place_of, screens_below
 from waiting import eventually
 
 # In one process, so that only one herd has to start a browser of each kind for them.
@@ -121,6 +123,18 @@ async def test_launch_options_take_effect_in_a_browser_of_ones_own(
             assert await page.evaluate("navigator.userAgent") == "Mule"
             assert await places(herd, f"{name}-own") == [1]
     await eventually(lambda: is_free(herd, f"{name}-own"))
+
+
+@needs_xvfb
+async def test_a_window_needs_no_display_of_the_operators(herd: Herd, playwright: Playwright) -> None:
+    headers = options(headless=False)
+    async with await playwright.chromium.connect(socket_of(herd), headers=headers) as browser:
+        page = await browser.new_page()
+
+        assert "Headless" not in await page.evaluate("navigator.userAgent")
+        (screen,) = screens_below(psutil.Process(herd.process.pid))
+        assert not lets_in(place_of(screen))
+    await eventually(lambda: are_gone([screen]))
 
 
 async def test_a_forbidden_argument_is_refused_by_its_name(herd: Herd, playwright: Playwright) -> None:

@@ -424,18 +424,42 @@ def test_the_environment_of_a_browser_has_none_of_the_herds_secrets(
         "AWS_SECRET_ACCESS_KEY",
         "SSH_AUTH_SOCK",
         "LD_PRELOAD",
+        *("DISPLAY", "WAYLAND_DISPLAY", "XAUTHORITY"),
     ):
         monkeypatch.setenv(name, "secret")
-    for name in ("LC_ALL", "https_proxy", "DISPLAY", "REMUDA_HERD", "REMUDA_HOLDER"):
+    for name in ("LC_ALL", "https_proxy", "REMUDA_HERD", "REMUDA_HOLDER"):
         monkeypatch.setenv(name, "kept")
 
     environ = browser_environ(tmp_path)
 
     assert "secret" not in environ.values()
-    assert sum(value == "kept" for value in environ.values()) == 5
+    assert sum(value == "kept" for value in environ.values()) == 4
     assert environ["TMPDIR"] == str(tmp_path)
     assert environ["DBUS_SESSION_BUS_ADDRESS"] == "disabled:"
     assert environ["PATH"] == f"{OPENERS}:{os.environ['PATH']}"
+
+
+@needs_landlock
+def test_a_browser_gets_the_display_of_the_herd_if_the_operator_says_so_and_there_is_one(
+    monkeypatch: pytest.MonkeyPatch, place: Path, confinement: Confinement, outside: Path
+) -> None:
+    authority = outside / "authority"
+    authority.write_text("cookie")
+    given = {"DISPLAY": ":7", "XAUTHORITY": str(authority)}
+    config = Config(ProtectionConfig(browser_uids="", share_display=True))
+    monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
+    monkeypatch.delenv("DISPLAY", raising=False)
+    assert not protection_of(config).shares_display
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    assert protection_of(config).shares_display
+
+    shared = replace(confinement, protection=replace(confinement.protection, shares_display=True))
+    said = [run_inside(each, place, f"cat {authority}").stdout for each in (confinement, shared)]
+
+    assert said == ["", "cookie"]
+    environ = browser_environ(place, shares_display=True)
+    assert given.items() <= environ.items()
 
 
 def test_the_home_of_a_browser_cannot_be_written_to_but_removed(tmp_path: Path) -> None:

@@ -69,7 +69,7 @@ async def screened(protection: Protection) -> AsyncIterator[Screened]:
         finally:
             display.stop()
     finally:
-        remove_directory(directory)
+        remove_directory(directory, owners=protection.users)
         confinement.release()
 
 

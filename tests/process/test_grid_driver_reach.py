@@ -28,6 +28,7 @@ from remuda.fleet.relay import Address
 from remuda.grid.node import driver as driver_module
 from remuda.grid.node.driver import Driver
 from remuda.grid.node.payload import driver_request
+from screens import needs_xvfb
 
 DEADLINE = 30.0
 # A dropped packet is not refused: whoever sent it waits.
@@ -60,10 +61,10 @@ time.sleep(600)
 
 
 @asynccontextmanager
-async def warm_driver(name: str) -> AsyncIterator[Driver]:
+async def warm_driver(name: str, *, headless: bool = True) -> AsyncIterator[Driver]:
     # Not `stop` alone: that ends every descendant, and a test process has others than the driver.
     confinement = Confinement(protection_of(make_config(browser_uids="")))
-    driver = Driver(NodeId(f"t-{new_id()[:8]}"), BROWSERS[name], confinement)
+    driver = Driver(NodeId(f"t-{new_id()[:8]}"), BROWSERS[name], confinement, headless=headless)
     await driver.start(timeout=DEADLINE)
     assert driver._process is not None
     try:
@@ -206,6 +207,28 @@ async def test_a_chromium_is_started_as_the_script_around_it_would_start_it() ->
         assert driver._process is not None
         inherited = psutil.Process(driver._process.pid).environ()
         assert inherited.get("CHROME_WRAPPER") == environ.get("CHROME_WRAPPER")
+
+
+@needs_xvfb
+@pytest.mark.skipif("chrome" not in BROWSERS, reason="no Chromium here")
+async def test_in_a_herd_with_windows_a_browser_has_a_screen_of_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("DISPLAY", ":4242")
+    async with warm_driver("chrome", headless=False) as driver:
+        args = ["--no-sandbox"]
+        wanted = driver_request(
+            {}, browser=driver.browser, args=args, headless=False, launcher=driver.launcher
+        )
+        session, _ = await driver.new_session(wanted, timeout=DEADLINE)
+        script = json.dumps({"script": "return outerHeight > innerHeight", "args": []}).encode()
+        path = f"/session/{session}/execute/sync"
+        _, has_window = await driver.call("POST", path, script, timeout=DEADLINE)
+
+        assert json.loads(has_window) == {"value": True}
+        assert driver.display is not None
+        assert driver.display.name != ":4242"
+        driver.display.stop()
 
 
 async def test_a_filtered_port_takes_connections_from_one_address_only() -> None:

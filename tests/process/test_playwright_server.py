@@ -2,6 +2,7 @@
 
 import asyncio
 import stat
+import subprocess
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from functools import partial
@@ -17,17 +18,19 @@ from playwright.async_api import TimeoutError as PlaywrightTimeout
 from configs import make_config
 from herds import DEADLINE
 from lending import Lender
-from processes import are_gone
+from processes import are_gone, name_of
 from remuda.base.confinement import protection_of
 from remuda.base.errors import DriverTimeout, DriverUnavailable, RemudaError
+from remuda.fleet.display import FIRST_PORT
 from remuda.fleet.leftovers import clear_orphans
 from remuda.fleet.permits.chromium import LIBRARIES, PROGRAMS
 from remuda.fleet.relay import Address
 from remuda.fleet.websocket import WebSocket
 from remuda.playwright.checkup import check_up
+from screens import cookie_in, lets_in, needs_xvfb, place_of
 from videos import needs_ffmpeg, probe
 from waiting import eventually
-from workers import Holder, browser_process, holder, node_client, processes_of
+from workers import Holder, browser_process, driver_process, holder, node_client, processes_of
 
 # In one process, so that only one server of each kind has to start for them.
 pytestmark = pytest.mark.xdist_group("playwright server")
@@ -102,6 +105,58 @@ async def test_clients_share_a_browser_without_seeing_each_other(
         assert await server.has_connections(2)
 
     await eventually(lambda: server.has_connections(0))
+
+
+@in_session
+@needs_xvfb
+@pytest.mark.parametrize("browser", BROWSERS)
+async def test_a_browser_with_a_window_has_a_screen_of_its_own_and_not_the_operators(
+    playwright: Playwright, browser: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DISPLAY", ":4242")
+    monkeypatch.setenv("WAYLAND_DISPLAY", "wayland-42")
+    monkeypatch.setenv("XAUTHORITY", "/nowhere")
+    async with holder(browser, HEADLESS="false") as running:
+        (screen,) = [each for each in processes_of(running.directory) if name_of(each) == "Xvfb"]
+        host, port = place = place_of(screen)
+        environ = driver_process(running.directory).environ()
+        async with await getattr(playwright, browser).connect(running.endpoint) as client:
+            page = await client.new_page()
+            await page.goto(PAGE)
+
+            assert await page.evaluate("outerHeight > innerHeight"), "it has no window"
+        assert environ["DISPLAY"] == f"{host}:{port - FIRST_PORT}"
+        assert "WAYLAND_DISPLAY" not in environ
+        assert not lets_in(place)
+        assert lets_in(place, cookie_in(Path(environ["XAUTHORITY"]).read_bytes()))
+    assert are_gone([screen])
+
+
+@pytest.fixture
+def operators_display() -> Iterator[str]:
+    """A display like that of a desktop: every local user may draw on it, by a Unix socket."""
+    command = ["Xvfb", "-displayfd", "1", "-nolisten", "tcp", "-screen", "0", "800x600x24"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as server:
+        assert server.stdout is not None
+        yield f":{server.stdout.readline().strip()}"
+        # Not killed: only so it removes its socket.
+        server.terminate()
+
+
+@in_session
+@needs_xvfb
+async def test_a_browser_opens_its_window_on_the_operators_display_if_that_is_shared(
+    playwright: Playwright, operators_display: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DISPLAY", operators_display)
+    monkeypatch.setenv("REMUDA_SHARE_DISPLAY", "true")
+    async with holder(HEADLESS="false") as running:
+        async with await playwright.chromium.connect(running.endpoint) as client:
+            page = await client.new_page()
+
+            assert await page.evaluate("outerHeight > innerHeight"), "it has no window"
+        assert driver_process(running.directory).environ()["DISPLAY"] == operators_display
+        assert "Xvfb" not in map(name_of, processes_of(running.directory))
 
 
 async def test_a_check_goes_down_to_the_browser_and_leaves_nothing(server: Holder) -> None:

@@ -315,6 +315,25 @@ def test_it_warns_if_others_reach_it_and_need_no_token(options: dict[str, object
     assert ("every client that reaches 0.0.0.0 can use this herd" in warning) is warns
 
 
+@pytest.mark.parametrize(
+    ("command", "is_refused"),
+    [
+        (["up", "--auth", "on", "--data", "/dev/null"], True),
+        (["run", "worker", "--host", "0.0.0.0", "--redis", "unix:///nowhere"], True),
+        (["up", "--data", "/dev/null"], False),
+    ],
+)
+def test_the_operators_display_is_not_shared_with_clients_that_need_a_token(
+    command: list[str], is_refused: bool
+) -> None:
+    environ = {**os.environ, "DISPLAY": ":7", "REMUDA_SHARE_DISPLAY": "true"}
+
+    run = subprocess.run([*REMUDA, *command], env=environ, capture_output=True, text=True, timeout=DEADLINE)
+
+    assert run.returncode != 0
+    assert ("share_display (REMUDA_SHARE_DISPLAY) is on" in run.stderr) is is_refused
+
+
 def test_with_auth_on_the_first_start_prints_the_admin_token_and_keeps_it(short_path: Path) -> None:
     data = short_path / "data"
     with running_herd(data, "--auth", "on") as herd:

@@ -306,19 +306,27 @@ def test_webkit_is_only_spoken_of_where_its_driver_is(tmp_path: Path) -> None:
     assert match(WEBKIT, [], []) == Survey((), ())
 
 
-def test_webkit_without_a_screen_is_told_how_to_get_one(
+def test_a_browser_that_needs_a_screen_is_only_offered_where_it_gets_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program(tmp_path / "MiniBrowser", "")
     program(tmp_path / "WebKitWebDriver", "")
+    firefox(tmp_path)
+    geckodriver(tmp_path)
+    # The operator's is not theirs.
+    monkeypatch.setenv("DISPLAY", ":7")
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.delenv("DISPLAY", raising=False)
 
-    found = survey(tmp_path)
+    found, with_windows, shared = (
+        survey_browsers(make_config(**options), places=[str(tmp_path)])
+        for options in ({}, {"headless": False}, {"headless": False, "share_display": True})
+    )
 
-    assert found.browsers == ()
-    problem = "needs a display, and neither a display nor Xvfb was found"
-    assert Finding("WebKitGTK", problem, "apt-get install xvfb") in found.findings
+    problem, advice = "needs a screen, and Xvfb was not found", "apt-get install xvfb"
+    webkit, firefox_ = (Finding(title, problem, advice) for title in ("WebKitGTK", "Firefox"))
+    assert (webkit in found.findings, firefox_ in found.findings) == (True, False)
+    assert (webkit in with_windows.findings, firefox_ in with_windows.findings) == (True, True)
+    assert not any(finding.problem == problem for finding in shared.findings)
 
 
 def test_every_family_is_known_by_the_name_that_its_driver_uses() -> None:

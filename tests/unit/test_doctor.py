@@ -332,6 +332,11 @@ def test_few_open_files_are_a_warning() -> None:
             CheckState.WARN,
             "namespaces",
         ),
+        (
+            Protection(is_root=False, uids=range(0), landlock=7, has_namespaces=True, shares_display=True),
+            CheckState.WARN,
+            "share_display",
+        ),
     ],
 )
 def test_what_protects_the_machine_from_its_browsers_is_said(

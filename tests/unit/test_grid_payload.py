@@ -9,6 +9,7 @@ from selenium import webdriver
 from configs import make_config
 from remuda.base.errors import InvalidArgument
 from remuda.fleet.browsers import QUIET_ARGS
+from remuda.fleet.display import Display
 from remuda.grid.browsers import FAMILIES, Browser, Family
 from remuda.grid.browsers.families import CHROME, FIREFOX, HEADLESS_SHELL, WEBKIT
 from remuda.grid.capabilities import Capabilities
@@ -150,6 +151,17 @@ def test_a_name_that_only_begins_alike_is_another_argument() -> None:
 
 def test_a_herd_with_windows_adds_no_headless_mode() -> None:
     assert not any("headless" in arg for arg in args_of({}, headless=False))
+
+
+def test_a_firefox_with_a_screen_fills_it_whatever_the_client_says() -> None:
+    # No process is needed to tell of it.
+    screen = Display(None, "127.1.2.3:4", Path("/home/.Xauthority"), "800x600")  # type: ignore[arg-type]
+    wanted = {FIREFOX.options: {"args": ["-headless", "--width=5", "-private"]}}
+
+    body = driver_request(wanted, browser=browser(FIREFOX), args=(), headless=True, screen=screen)
+
+    asked = body["capabilities"]["alwaysMatch"][FIREFOX.options]
+    assert asked["args"] == ["-private", "--display=127.1.2.3:4", "--width=800", "--height=600"]
 
 
 def test_the_request_itself_is_left_as_it_was() -> None:

@@ -10,10 +10,10 @@ import pytest
 from playwright._impl._driver import compute_driver_executable
 
 from configs import make_config
-from remuda.base.errors import Misconfigured
+from remuda.base.errors import InvalidArgument, Misconfigured
 from remuda.fleet import browsers as names
 from remuda.fleet.browsers import QUIET_ARGS
-from remuda.playwright.browsers import find_launch, servable
+from remuda.playwright.browsers import find_launch, find_tailored_launch, servable
 from remuda.playwright.driver import (
     BROWSERS_PATH,
     builds_directory,
@@ -139,6 +139,20 @@ def test_a_browser_that_is_not_here_comes_with_advice(machine: Machine, browser:
 
     with pytest.raises(Misconfigured, match=advice):
         find_launch(browser, make_config())
+
+
+def test_a_client_gets_a_window_only_where_there_can_be_a_screen(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The operator's is not theirs.
+    monkeypatch.setenv("DISPLAY", ":7")
+    machine("chromium")
+    with pytest.raises(InvalidArgument, match="'headless' cannot be false here: Xvfb is not installed"):
+        find_tailored_launch("chromium", make_config(), {"headless": False})
+
+    machine("Xvfb")
+
+    assert find_tailored_launch("chromium", make_config(), {"headless": False}).has_window
 
 
 def test_a_browser_that_does_not_exist_is_refused(machine: Machine) -> None:

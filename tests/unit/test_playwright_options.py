@@ -162,7 +162,6 @@ def test_the_herds_own_program_may_be_named(config: Config) -> None:
     [
         {"executablePath": "/bin/sh"},
         {"channel": "msedge"},
-        {"headless": False},
     ],
 )
 def test_what_this_machine_does_not_have_is_refused_by_name(config: Config, wishes: dict[str, Any]) -> None:

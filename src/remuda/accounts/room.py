@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import msgspec
 
 from remuda.base.config import Config, HerdConfig, Interval, option
+from remuda.base.confinement import ProtectionConfig
+from remuda.base.errors import Misconfigured
 from remuda.base.hosts import is_loopback
 from remuda.fleet.room import OverviewPart, Room, Surroundings, WaitForRefusal
 from remuda.fleet.sweep import Sweep
@@ -42,6 +44,16 @@ def is_auth_on(config: Config) -> bool:
     if options.insecure or options.auth == "off":
         return False
     return options.auth == "on" or not is_loopback(config[HerdConfig].host)
+
+
+def refuse_shared_display(config: Config) -> None:
+    """Misconfigured if clients that need a token would get browsers on the operator's display."""
+    if config[ProtectionConfig].share_display and is_auth_on(config):
+        raise Misconfigured(
+            "share_display (REMUDA_SHARE_DISPLAY) is on, but clients need a token here: their browsers would "
+            "see, and type into, all that the display shows. Turn it off; each browser then gets a screen of "
+            "its own"
+        )
 
 
 def _routes(on: Surroundings) -> Sequence["Route"]:

@@ -56,14 +56,16 @@ _ETC = (
 # Chromium's processes share memory in /dev/shm, and every process writes about itself in /proc.
 _SYSTEM_WRITABLE = ("/dev", "/proc")
 
-# Where to find libraries, screens, fonts, certificates, proxies and the time.
+# Where to find libraries, fonts, certificates, proxies and the time.
 _KEPT_VARIABLES = frozenset(
     (
-        *("PATH", "LANG", "LANGUAGE", "TZ", "TERM", "DISPLAY", "WAYLAND_DISPLAY", "XAUTHORITY"),
+        *("PATH", "LANG", "LANGUAGE", "TZ", "TERM"),
         *("LD_LIBRARY_PATH", "FONTCONFIG_FILE", "FONTCONFIG_PATH", "SSL_CERT_FILE", "SSL_CERT_DIR"),
         *("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "FTP_PROXY"),
     )
 )
+_DISPLAYS = ("DISPLAY", "WAYLAND_DISPLAY")
+_AUTHORITY = "XAUTHORITY"
 _KEPT_PREFIXES = ("LC_", "LIBGL_", "GALLIUM_", "MESA_", "MOZ_", "NODE_", "PLAYWRIGHT_", "PW_")
 
 OPENERS = Path(__file__).with_name("openers")
@@ -103,6 +105,12 @@ class ProtectionConfig:
         "58000-58999",
         "Range of user ids for browsers, one for each, if root starts the herd; empty means root.",
     )
+    share_display: bool = option(
+        False,
+        "Have browsers with a window use the display of the herd's environment (DISPLAY, WAYLAND_DISPLAY, "
+        "XAUTHORITY) instead of a screen of their own. They can then see all that it shows and type into it. "
+        "Not possible where clients need a token.",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,6 +130,9 @@ class Protection:
     """Whether the kernel takes filters of system calls."""
     reads: tuple[Path, ...] = ()
     """What browsers may read besides their own files and the system's."""
+    shares_display: bool = False
+    """Whether browsers with a window get the display of the herd's environment. They reach it by a Unix
+    socket."""
 
     @property
     def group(self) -> int | None:
@@ -153,30 +164,45 @@ class Protection:
 
     @property
     def has_filter(self) -> bool:
-        """Whether browsers are kept from Unix sockets."""
+        """Whether the system calls of browsers are filtered."""
         return self.has_seccomp and self.gains_no_rights
+
+    @property
+    def has_closed_sockets(self) -> bool:
+        """Whether browsers are kept from Unix sockets."""
+        return self.has_filter and not self.shares_display
 
     @property
     def warning(self) -> str:
         """What an operator should know at any time; empty if there is nothing."""
-        return "" if self.has_filter else "browsers reach every Unix socket that their user may connect to"
+        if self.has_closed_sockets:
+            return ""
+        return "browsers reach every Unix socket that their user may connect to"
 
     def __str__(self) -> str:
         users = f"a user of their own ({self.uids[1]} to {self.uids[-1]})" if self.uids else "the herd's user"
         fence = "behind Landlock" if self.has_fence else "without Landlock"
-        sockets = "kept from Unix sockets" if self.has_filter else "not kept from Unix sockets"
+        sockets = "kept from Unix sockets" if self.has_closed_sockets else "not kept from Unix sockets"
+        display = ", the herd's display is shared with them" if self.shares_display else ""
         sandbox = "on" if self.has_sandbox else "off"
-        return f"browsers run as {users}, {fence}, {sockets}, Chromium's sandbox is {sandbox}"
+        return f"browsers run as {users}, {fence}, {sockets}, Chromium's sandbox is {sandbox}{display}"
 
 
 def protection_of(config: Config) -> Protection:
     """The protection that a herd with this config has here; Misconfigured when its users cannot be used."""
     options = config[ProtectionConfig]
-    return _look(options.browser_uids, options.browser_reads, os.geteuid())
+    return _look(
+        options.browser_uids, options.browser_reads, os.geteuid(), shares_display=is_display_shared(config)
+    )
+
+
+def is_display_shared(config: Config) -> bool:
+    """Whether browsers are to use the display of the herd's environment, and there is one."""
+    return config[ProtectionConfig].share_display and any(map(os.environ.get, _DISPLAYS))
 
 
 @cache
-def _look(uids: str, reads: str, euid: int) -> Protection:
+def _look(uids: str, reads: str, euid: int, *, shares_display: bool) -> Protection:
     users = read_uids(uids) if euid == 0 and _libc is not None else range(0)
     return Protection(
         is_root=euid == 0,
@@ -185,6 +211,7 @@ def _look(uids: str, reads: str, euid: int) -> Protection:
         has_namespaces=_has_namespaces(users[1] if users else euid),
         has_seccomp=can_filter_calls(),
         reads=tuple(Path(path).expanduser() for path in reads.split(":") if path),
+        shares_display=shares_display,
     )
 
 
@@ -283,7 +310,9 @@ class Confinement:
         fence = None
         if self.protection.has_fence:
             fence = self._fence(directory, programs, reads, runs_alone=runs_alone)
-        call_filter = CallFilter() if self.protection.has_filter else None
+        call_filter = None
+        if self.protection.has_filter:
+            call_filter = CallFilter(allows_unix_sockets=self.protection.shares_display)
 
         def enter() -> None:
             drop()
@@ -308,7 +337,7 @@ class Confinement:
         else:
             running = [*systems, *(path if path.is_dir() else path.parent for path in own)]
         running.append(self.openers)
-        if authority := os.environ.get("XAUTHORITY"):
+        if self.protection.shares_display and (authority := os.environ.get(_AUTHORITY)):
             reading.append(Path(authority))
         home = home_of(directory)
         reading.append(home)
@@ -354,9 +383,13 @@ def unconfined() -> Confinement:
     return Confinement(Protection(is_root=os.geteuid() == 0, uids=range(0), landlock=0, has_namespaces=False))
 
 
-def browser_environ(directory: Path, openers: Path = OPENERS) -> dict[str, str]:
+def browser_environ(
+    directory: Path, openers: Path = OPENERS, *, shares_display: bool = False
+) -> dict[str, str]:
     """The environment of a browser's processes, with this directory for all files that they make."""
     kept = {name: value for name, value in os.environ.items() if _is_kept(name)}
+    if shares_display:
+        kept |= {name: os.environ[name] for name in (*_DISPLAYS, _AUTHORITY) if name in os.environ}
     kept["PATH"] = f"{openers}{os.pathsep}{kept.get('PATH', os.defpath)}"
     # Without an address they would start a bus of their own, which starts what files in HOME name.
     kept["DBUS_SESSION_BUS_ADDRESS"] = "disabled:"

@@ -7,6 +7,7 @@ from functools import partial
 
 import uvloop
 
+from remuda.accounts.room import refuse_shared_display
 from remuda.base.config import Config, HerdConfig
 from remuda.base.confinement import protection_of
 from remuda.base.descriptors import raise_limit
@@ -36,6 +37,7 @@ def run_roles(names: Sequence[str], config: Config, *, rooms: Sequence[Room] = R
     herd = config[HerdConfig]
     if not herd.redis:
         raise Misconfigured("`remuda run` needs the URL of a Redis: set --redis or REMUDA_REDIS")
+    refuse_shared_display(config)
     configure_logs(level=herd.log_level, form=herd.log_format, role="+".join(names), pid=os.getpid())
     if any(kind.raises_limit for kind in kinds):
         raise_limit()

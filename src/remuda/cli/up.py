@@ -21,7 +21,7 @@ import msgspec
 import psutil
 import uvloop
 
-from remuda.accounts.room import is_auth_on
+from remuda.accounts.room import is_auth_on, refuse_shared_display
 from remuda.base.config import Config, HerdConfig
 from remuda.base.confinement import protection_of
 from remuda.base.errors import Misconfigured, RemudaError
@@ -59,6 +59,7 @@ def run_herd(config: Config) -> None:
     configure_logs(level=herd.log_level, form=herd.log_format, role="up", pid=os.getpid())
     os.environ[HERD] = new_id()
     check_options(config)
+    refuse_shared_display(config)
     check_temporary_directory()
     with _own_data(herd.data), listen(config) as listener:
         has_started = True

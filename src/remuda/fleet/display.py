@@ -15,7 +15,8 @@ import struct
 import subprocess
 from pathlib import Path
 
-from remuda.base.confinement import Confinement, home_of
+from remuda.base.config import Config
+from remuda.base.confinement import Confinement, home_of, is_display_shared
 from remuda.base.errors import DriverUnavailable
 from remuda.base.hosts import hidden_loopback
 from remuda.base.processes import until_readable
@@ -28,6 +29,11 @@ FIRST_PORT = 6000
 
 # sd_listen_fds(3): the socket that is handed over has the number 3, and the variables say whom it is for.
 _HAND_OVER = 'exec 3<&0 4>&1 </dev/null >/dev/null; LISTEN_FDS=1 LISTEN_PID=$$ exec "$@"'
+
+
+def has_screens(config: Config) -> bool:
+    """Whether a browser with a window can have a screen here."""
+    return is_display_shared(config) or shutil.which(PROGRAM) is not None
 
 
 class Display:

@@ -76,9 +76,18 @@ def judge_protection(protection: Protection) -> Check:
     if protection.is_root and not protection.uids:
         advice = "browsers run as root: leave browser_uids at its default, or run Remuda as another user"
         return Check("protection", CheckState.WARN, str(protection), advice)
+    if protection.shares_display:
+        advice = (
+            "browsers see all that your display shows, type into it and can connect to Unix sockets: turn "
+            "share_display off, unless every client may do that"
+        )
+        return Check("protection", CheckState.WARN, str(protection), advice)
     if not protection.has_fence:
         cure = "user namespaces for ordinary users" if protection.landlock else "Linux 5.13 with Landlock"
         advice = f"only the list of allowed options protects this machine; {cure} would protect it better"
+        return Check("protection", CheckState.WARN, str(protection), advice)
+    if not protection.has_closed_sockets:
+        advice = "allow filters of system calls (seccomp): a client can reach Docker's socket, for instance"
         return Check("protection", CheckState.WARN, str(protection), advice)
     if not protection.has_sandbox:
         advice = "allow user namespaces: in Docker with a seccomp profile, elsewhere with sysctl"

@@ -4,7 +4,6 @@ A path that the config names comes first, then Playwright's own build, which fit
 machine has. Everything here looks at the disk: on an event loop, call it in a thread.
 """
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,6 +21,7 @@ from remuda.fleet.browsers import (
     BrowserConfig,
     all_places,
 )
+from remuda.fleet.display import has_screens
 from remuda.playwright.driver import has_build
 
 Options = Mapping[str, Any]
@@ -36,6 +36,11 @@ class Launch:
     options: Options
     program: Path | None = None
     """The browser's program; None when it is Playwright's own build."""
+
+    @property
+    def has_window(self) -> bool:
+        """Whether it needs a screen."""
+        return self.options.get("headless") is False
 
     def __str__(self) -> str:
         return f"{self.browser} ({self.program or 'own build'})"
@@ -56,8 +61,8 @@ def find_tailored_launch(browser: str, config: Config, wishes: Options) -> Launc
     """How to launch it as a client wishes; InvalidArgument names what this machine cannot do."""
     wishes = dict(wishes)
     config = config.replace(headless=wishes.pop("headless", config[BrowserConfig].headless))
-    if not config[BrowserConfig].headless and not any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY"))):
-        raise InvalidArgument("The launch option 'headless' cannot be false here: there is no display")
+    if not config[BrowserConfig].headless and not has_screens(config):
+        raise InvalidArgument("The launch option 'headless' cannot be false here: Xvfb is not installed")
     channel = wishes.pop("channel", "")
     launch = _find_channel(browser, channel, config) if channel else find_launch(browser, config)
     options = dict(launch.options)

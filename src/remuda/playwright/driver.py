@@ -65,12 +65,12 @@ def driver_programs() -> list[Path]:
     return [Path(compute_driver_executable()[0]).parent, *_PRELOADED, _FFMPEG, builds_directory()]
 
 
-def serve_environ(home: Path, reach: Reach = Path) -> dict[str, str]:
+def serve_environ(home: Path, reach: Reach = Path, *, shares_display: bool = False) -> dict[str, str]:
     """The environment of that command, with this directory for all files that it makes."""
     given: Mapping[str, str] = get_driver_env()
     ours = {name: value for name, value in given.items() if name.startswith("PW_")}
     return {
-        **browser_environ(home, reach(OPENERS)),
+        **browser_environ(home, reach(OPENERS), shares_display=shares_display),
         **ours,
         BROWSERS_PATH: str(_link_builds(home, reach)),
         # For refusals.cjs.

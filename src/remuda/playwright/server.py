@@ -10,6 +10,7 @@ import secrets
 import subprocess
 import tempfile
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 from urllib.parse import urlencode, urlsplit
@@ -31,6 +32,7 @@ from remuda.base.processes import (
     until_exit,
 )
 from remuda.base.reach import make_reachable
+from remuda.fleet.display import Display
 from remuda.fleet.leftovers import MARK, holder_name
 from remuda.playwright.browsers import Launch
 from remuda.playwright.checkup import check_up
@@ -67,7 +69,7 @@ class BrowserServer:
         source: str = "",
     ) -> None:
         self._launch = launch
-        self._protection = protection
+        self._protection = protection if launch.has_window else replace(protection, shares_display=False)
         self._confinement: Confinement | None = None
         self._host = host
         self._port = port
@@ -77,6 +79,9 @@ class BrowserServer:
         # A short path: Chromium puts a socket in here, and those have at most 107 characters.
         self.directory = Path(tempfile.gettempdir()) / self._name
         self._log = self.directory / "server.log"
+        self._staging = self.directory / "programs"
+        """Where programs are copied to that its user does not reach."""
+        self._display: Display | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self.endpoint = ""
         """Its WebSocket URL as this process reaches it, once it has started."""
@@ -86,8 +91,12 @@ class BrowserServer:
     async def start(self, *, timeout: float) -> None:
         """Starts it and waits until it listens, which it does once its browser runs."""
         adopt_orphans()
-        self._confinement = await asyncio.to_thread(Confinement.claim, self._protection)
-        self._process = self._spawn(self._confinement)
+        self._confinement = confinement = await asyncio.to_thread(Confinement.claim, self._protection)
+        environ = self._prepare(confinement)
+        if self._launch.has_window and not self._protection.shares_display:
+            self._display = await Display.start(self.directory, environ, confinement, timeout=timeout)
+            environ |= self._display.environ
+        self._process = self._spawn(confinement, environ)
         try:
             async with asyncio.timeout(timeout):
                 self.endpoint = await self._await_endpoint(self._process)
@@ -99,20 +108,25 @@ class BrowserServer:
             except OSError as error:
                 log.debug("browser's port is not filtered", holder=self._name, reason=str(error))
 
-    def _spawn(self, confinement: Confinement) -> subprocess.Popen[bytes]:
+    def _prepare(self, confinement: Confinement) -> dict[str, str]:
+        """Makes its directory; the environment of all its processes."""
         self.directory.mkdir(mode=0o700)
         confinement.own(self.directory)
         confinement.make_home(self.directory)
-        staging = self.directory / "programs"
+        shares_display = self._protection.shares_display
+        environ = serve_environ(self.directory, self._reach, shares_display=shares_display)
+        return {**environ, MARK: self._name}
 
-        def reach(program: Path) -> Path:
-            return program if confinement.user is None else make_reachable(program, staging)
+    def _reach(self, program: Path) -> Path:
+        """Where its user finds a program or a directory of programs."""
+        has_user = self._confinement is not None and self._confinement.user is not None
+        return make_reachable(program, self._staging) if has_user else program
 
-        environ = {**serve_environ(self.directory, reach), MARK: self._name}
+    def _spawn(self, confinement: Confinement, environ: dict[str, str]) -> subprocess.Popen[bytes]:
         # The path alone opens the browser, so it must not be guessable.
         path = f"/playwright/{self._launch.browser}/{secrets.token_urlsafe(24)}"
         if self._network:
-            command = host_command(path, reach)
+            command = host_command(path, self._reach)
         else:
             config = self.directory / "launch.json"
             options = {**self._launch.options, "host": self._host, "port": self._port, "wsPath": path}
@@ -121,8 +135,9 @@ class BrowserServer:
                 options["env"] = {**environ, **options["env"]}
             config.write_bytes(msgspec.json.encode(options))
             confinement.own(config)
-            command = serve_command(self._launch.browser, config, reach)
-        programs = [*driver_programs(), staging, *([self._launch.program] if self._launch.program else [])]
+            command = serve_command(self._launch.browser, config, self._reach)
+        program = self._launch.program
+        programs = [*driver_programs(), self._staging, *([program] if program else [])]
         try:
             with open_log(self._log) as output:
                 process = subprocess.Popen(
@@ -183,6 +198,8 @@ class BrowserServer:
                 log.error("browser does not die", holder=self._name)
             self._drivers.discard(process.pid)
             reap_orphans(self._drivers)
+        if self._display is not None:
+            self._display.stop()
         remove_directory(self.directory, owners=self._protection.users)
         if self._confinement is not None:
             self._confinement.release()

@@ -94,6 +94,10 @@ class Family:
     is_chromium: bool = False
     """Whether it takes `chromium_args`, and refuses its sandbox to root."""
 
+    def needs_screen(self, *, headless: bool) -> bool:
+        """Whether it opens a window, in a herd whose browsers are headless or not."""
+        return self.needs_display or (not headless and bool(self.headless_args))
+
 
 @dataclass(frozen=True)
 class Browser:

@@ -7,14 +7,15 @@ Everything here blocks, though not for long: on an event loop, call it in a thre
 import importlib.util
 import os
 import platform
-import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from remuda.base.config import Config
+from remuda.base.confinement import ProtectionConfig
 from remuda.base.programs import Program, locate, probe_all, search
 from remuda.fleet.browsers import BrowserConfig, all_places
+from remuda.fleet.display import has_screens
 from remuda.grid.browsers.families import FAMILIES, FIREFOX, Browser, Family
 from remuda.grid.room import GridConfig
 
@@ -65,12 +66,16 @@ def find_browsers(config: Config | None = None) -> list[Browser]:
 
 def survey_browsers(config: Config | None = None, *, places: Sequence[str] | None = None) -> Survey:
     """All browsers and all obstacles; a path that the config names is used instead of a search."""
-    config = config or Config(BrowserConfig(), GridConfig())
+    config = config or Config(BrowserConfig(), GridConfig(), ProtectionConfig())
     found = [_find(family, config, places) for family in FAMILIES.values()]
     # All at once, and each once: ChromeDriver serves two families.
     questions = list(dict.fromkeys(question for each in found for question in each.questions()))
     answers = dict(zip(questions, probe_all(questions), strict=True))
-    surveys = [_judge(each, answers) for each in found]
+    headless, can_have = config[BrowserConfig].headless, has_screens(config)
+    surveys = [
+        _judge(each, answers, lacks_screen=each.family.needs_screen(headless=headless) and not can_have)
+        for each in found
+    ]
     return Survey(
         tuple(browser for survey in surveys for browser in survey.browsers),
         tuple(dict.fromkeys(finding for survey in surveys for finding in survey.findings)),
@@ -102,22 +107,19 @@ def bundled_geckodrivers() -> list[Path]:
     return [path] if os.access(path, os.X_OK) else []
 
 
-def _judge(found: _Found, answers: dict[tuple[Path, tuple[str, ...]], Program]) -> Survey:
+def _judge(
+    found: _Found, answers: dict[tuple[Path, tuple[str, ...]], Program], *, lacks_screen: bool
+) -> Survey:
     family = found.family
     binaries = [answers[path, family.version_command] for path in found.binaries]
     if family.driver_version_command:
         drivers = [answers[path, family.driver_version_command] for path in found.drivers]
     else:
         drivers = [Program(path, version=binaries[0].version) for path in found.drivers if binaries]
-    if family.needs_display and binaries and drivers and not has_display():
-        problem = "needs a display, and neither a display nor Xvfb was found"
+    if lacks_screen and binaries and drivers:
+        problem = "needs a screen, and Xvfb was not found"
         return Survey((), (Finding(family.title, problem, "apt-get install xvfb"),))
     return match(family, binaries, drivers)
-
-
-def has_display() -> bool:
-    """Whether a browser that cannot do without a window finds a screen, or one can be made for it."""
-    return bool(os.environ.get("DISPLAY") or shutil.which("Xvfb"))
 
 
 def match(family: Family, binaries: Sequence[Program], drivers: Sequence[Program]) -> Survey:

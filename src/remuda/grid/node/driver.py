@@ -10,6 +10,7 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -64,13 +65,19 @@ class Driver:
         confinement: Confinement,
         *,
         kin: Sequence[Browser] = (),
+        headless: bool = True,
         with_programs: bool = False,
     ) -> None:
-        """`kin` are further browsers that the same driver starts. `with_programs`, extensions of theirs may
-        start programs of this machine."""
+        """`kin` are further browsers that the same driver starts. Unless they are `headless`, they get a
+        screen. `with_programs`, extensions of theirs may start programs of this machine."""
         self.browser = browser
         self._with_programs = with_programs
         self._browsers = (browser, *kin)
+        self._needs_screen = any(each.family.needs_screen(headless=headless) for each in self._browsers)
+        if not self._needs_screen:
+            confinement = replace(
+                confinement, protection=replace(confinement.protection, shares_display=False)
+            )
         self.confinement = confinement
         self._node = node
         # A short path: Chromium puts a socket in here, and those have at most 107 characters.
@@ -102,7 +109,7 @@ class Driver:
         """Starts the driver and waits until it listens."""
         adopt_orphans()
         environ = await asyncio.to_thread(self._prepare_launch, self._environ())
-        if self.browser.family.needs_display and not environ.get("DISPLAY"):
+        if self._needs_screen and not self.confinement.protection.shares_display:
             self._display = await Display.start(self.directory, environ, self.confinement, timeout=timeout)
             environ |= self._display.environ
         try:
@@ -171,7 +178,9 @@ class Driver:
             )
 
     def _environ(self) -> dict[str, str]:
-        return {**browser_environ(self.directory, self.confinement.openers), MARK: self._node}
+        shares_display = self.confinement.protection.shares_display
+        environ = browser_environ(self.directory, self.confinement.openers, shares_display=shares_display)
+        return {**environ, MARK: self._node}
 
     @property
     def launcher(self) -> Path | None:

@@ -80,6 +80,7 @@ class Node:
             browser,
             confinement or unconfined(),
             kin=kin,
+            headless=headless,
             with_programs=allowed.covers(PERMISSION),
         )
         self._sessions = Sessions(store)

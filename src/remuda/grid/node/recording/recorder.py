@@ -89,10 +89,14 @@ class Recorder:
         family = self._driver.browser.family
         if family.is_chromium:
             return
-        if family.needs_display and self._driver.display is None:
-            # It was started with the driver, on a screen that others may share.
-            raise Unavailable(f"{family.title} uses the display of the herd's own environment")
+        if self._driver.confinement.protection.shares_display:
+            raise Unavailable(f"{family.title} uses the herd's own display (share_display)")
         await self._driver.open_display(str(self._video.size), timeout=SCREEN_TIMEOUT)
+
+    @property
+    def _screen(self) -> Display | None:
+        """The screen that is recorded. A Chromium may have one, but shows its pages by itself."""
+        return None if self._driver.browser.family.is_chromium else self._driver.display
 
     def _write_playlists(self) -> None:
         hls.replace_file(self._directory / hls.MASTER, hls.master_playlist(self._video))
@@ -114,8 +118,8 @@ class Recorder:
         """Records from now on, in the background."""
         if self.problem:
             return
-        if self._driver.display is not None and not self._driver.browser.family.screen_args:
-            await self._fill_screen(driver_session, self._driver.display)
+        if self._screen is not None and not self._driver.browser.family.screen_args:
+            await self._fill_screen(driver_session, self._screen)
         self._task = asyncio.create_task(self._record(driver_session, devtools), name="record")
 
     async def _fill_screen(self, driver_session: str, display: Display) -> None:
@@ -149,13 +153,13 @@ class Recorder:
     async def _open(self, driver_session: str, devtools: Address | None) -> None:
         encoder_log = self._driver.directory / "ffmpeg.log"
         self._encoder = await Encoder.start(
-            self._driver.display,
+            self._screen,
             self._video,
             directory=self._directory,
             log=encoder_log,
             confinement=self._driver.confinement,
         )
-        if self._driver.display is not None:
+        if self._screen is not None:
             self._source = Grab(self._encoder)
         elif devtools is not None:
             self._source = await open_screencast(
