@@ -1,6 +1,7 @@
 """A driver of each family and a page of this machine: the page gets no session, and reaches no browser."""
 
 import asyncio
+import ctypes
 import errno
 import http.client
 import json
@@ -20,10 +21,10 @@ from hostile_wishes import CHROMIUM
 from installed import BROWSERS
 from processes import family, kill, listeners_of
 from remuda.base.confinement import Confinement, protection_of
-from remuda.base.filters import admit_only, can_filter
-from remuda.base.hosts import hidden_loopback
+from remuda.base.filters import can_close, close_to_others, connect_to_child
 from remuda.base.ids import NodeId, new_id
 from remuda.base.programs import launched_by
+from remuda.base.users import take_identity
 from remuda.fleet.relay import Address
 from remuda.grid.node import driver as driver_module
 from remuda.grid.node.driver import Driver
@@ -31,6 +32,8 @@ from remuda.grid.node.payload import driver_request
 from screens import needs_xvfb
 
 DEADLINE = 30.0
+ORDINARY_USER = 61_001
+PR_SET_DUMPABLE = 4
 # A dropped packet is not refused: whoever sent it waits.
 PATIENCE = 0.2
 WANTED = json.dumps({"capabilities": {"alwaysMatch": {}}}).encode()
@@ -44,8 +47,10 @@ LOCAL, NOBODY, FOREIGN = "http://localhost:8099", "null", "http://evil.example"
 
 LISTEN = """
 import socket, time
-server = socket.create_server(("127.0.0.1", 0))
-print(server.getsockname()[1], flush=True)
+both = {"family": socket.AF_INET6, "dualstack_ipv6": True}
+servers = socket.create_server(("127.0.0.1", 0)), socket.create_server(("", 0), **both)
+servers += (socket.create_server(("::1", 0), family=socket.AF_INET6),)
+print(*(server.getsockname()[1] for server in servers), flush=True)
 time.sleep(600)
 """
 
@@ -147,13 +152,13 @@ async def test_a_page_cannot_even_connect(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", BROWSERS)
-async def test_where_ports_cannot_be_filtered_it_gets_no_session_by_http(
+async def test_where_ports_cannot_be_closed_it_gets_no_session_by_http(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(source: str, *, pid: int, **_: object) -> bool:
+    def refuse(pid: int, **_: object) -> bool:
         raise PermissionError(errno.EPERM, "not here")
 
-    monkeypatch.setattr(driver_module, "admit_only", refuse)
+    monkeypatch.setattr(driver_module, "close_to_others", refuse)
     async with warm_driver(name) as driver:
         assert await asyncio.to_thread(attack, driver.address.port) == []
         assert await is_untouched(driver)
@@ -231,33 +236,49 @@ async def test_in_a_herd_with_windows_a_browser_has_a_screen_of_its_own(
         driver.display.stop()
 
 
-async def test_a_filtered_port_takes_connections_from_one_address_only() -> None:
-    source = hidden_loopback()
+async def test_a_closed_port_takes_connections_of_its_parent_only() -> None:
     with subprocess.Popen([sys.executable, "-c", LISTEN], stdout=subprocess.PIPE) as child:
         assert child.stdout is not None
-        port = int(child.stdout.readline())
+        ports = child.stdout.readline().split()
         try:
-            assert can_filter()
-            admit_only(source, pid=child.pid)
+            assert can_close()
+            close_to_others(child.pid)
 
-            socket.create_connection(("127.0.0.1", port), DEADLINE, source_address=(source, 0)).close()
-            with pytest.raises(TimeoutError):
-                socket.create_connection(("127.0.0.1", port), PATIENCE)
-            with pytest.raises(TimeoutError):
-                socket.create_connection(("127.0.0.1", port), PATIENCE, source_address=(hidden_loopback(), 0))
+            for host, port in zip(("127.0.0.1", "127.0.0.1", "::1"), map(int, ports), strict=True):
+                with pytest.raises(TimeoutError):
+                    socket.create_connection((host, port), PATIENCE)
+            for port in map(int, ports[:2]):
+                async with asyncio.timeout(DEADLINE):
+                    (await connect_to_child("127.0.0.1", port)).close()
         finally:
             child.kill()
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_no_rights_are_needed_to_close_a_port() -> None:
+    pid = os.fork()
+    if pid == 0:
+        is_closed = False
+        try:
+            take_identity(ORDINARY_USER)
+            # A process that was another user's may not be looked into before it runs a program of its own.
+            ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)
+            is_closed = can_close()
+        finally:
+            os._exit(0 if is_closed else 1)
+
+    assert os.waitpid(pid, 0)[1] == 0
+
+
 @pytest.mark.parametrize("is_friend", [True, False])
-async def test_a_stranger_who_came_before_the_filter_is_hung_up_on(is_friend: bool) -> None:
+async def test_a_stranger_who_came_before_a_port_was_closed_is_hung_up_on(is_friend: bool) -> None:
     with subprocess.Popen([sys.executable, "-c", ACCEPT], stdout=subprocess.PIPE) as child:
         assert child.stdout is not None
         port = int(child.stdout.readline())
         try:
             with socket.create_connection(("127.0.0.1", port), DEADLINE) as early:
                 assert child.stdout.readline() == b"accepted\n"
-                admit_only(hidden_loopback(), pid=child.pid, friend=os.getpid() if is_friend else None)
+                close_to_others(child.pid, friend=os.getpid() if is_friend else None)
 
                 early.settimeout(PATIENCE if is_friend else DEADLINE)
                 with pytest.raises(TimeoutError) if is_friend else nullcontext():

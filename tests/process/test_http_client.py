@@ -141,14 +141,6 @@ async def test_the_error_says_how_long_it_waited() -> None:
             await ask(address, "GET", "/", timeout=0.05)
 
 
-async def test_a_request_comes_from_the_address_that_it_is_told_to() -> None:
-    upstream = Upstream()
-    async with upstream.listening() as address:
-        await ask(address, "GET", "/", timeout=10, source="127.4.5.6")
-
-        assert upstream.lines[0].transport.get_extra_info("peername")[0] == "127.4.5.6"
-
-
 # WebSockets
 
 Talk = Callable[[web.WebSocketResponse], Awaitable[None]]

@@ -349,8 +349,8 @@ def test_what_protects_the_machine_from_its_browsers_is_said(
 
 
 def test_drivers_that_pages_reach_are_a_warning() -> None:
-    assert grid_doctor.judge_reach(can_filter=True).state is CheckState.OK
-    check = grid_doctor.judge_reach(can_filter=False)
+    assert grid_doctor.judge_reach(can_close=True).state is CheckState.OK
+    check = grid_doctor.judge_reach(can_close=False)
     assert check.state is CheckState.WARN
     assert "SYS_PTRACE" in check.advice
 

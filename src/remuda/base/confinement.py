@@ -20,7 +20,6 @@ Linux only; elsewhere browsers run as whoever started the herd.
 import ctypes
 import os
 import signal
-import socket
 import stat
 import sys
 from collections.abc import Callable, Container, Iterable, Sequence
@@ -240,15 +239,13 @@ class Confinement:
     protection: Protection
     user: BrowserUser | None = None
     """The user that they become; None where that is the herd's own user."""
-    helper: socket.socket | None = None
-    """Filters their ports for a process that has given up root; see `filters.py`."""
     openers: Path = OPENERS
     """The same as `OPENERS`, where its user reaches them."""
 
     @classmethod
-    def claim(cls, protection: Protection, helper: socket.socket | None = None) -> "Confinement":
+    def claim(cls, protection: Protection) -> "Confinement":
         """A confinement with a user of its own, where browsers have one. Blocks for a few milliseconds."""
-        return cls(protection, claim_user(protection.uids[1:]) if protection.uids else None, helper)
+        return cls(protection, claim_user(protection.uids[1:]) if protection.uids else None)
 
     def release(self) -> None:
         """Gives its user back, as far as this process holds it; its processes must be gone."""

@@ -18,6 +18,7 @@ from typing import NamedTuple
 from remuda.base.certificate import why_tls_failed
 from remuda.base.descriptors import own_lack
 from remuda.base.errors import UpstreamLost, UpstreamUnavailable, UpstreamUntrusted
+from remuda.base.filters import connect_to_child
 from remuda.fleet.relay.address import Address
 from remuda.fleet.relay.body import MalformedBody, body_of, unchunk
 from remuda.fleet.relay.errors import WEBSOCKET_VERSION, MalformedResponse
@@ -45,17 +46,17 @@ async def ask(
     timeout: float | None,
     credential: bytes = b"",
     headers: Mapping[str, str] | None = None,
-    source: str = "",
+    to_child: bool = False,
     tls: ssl.SSLContext | None = None,
     max_answer: int = MAX_ANSWER,
 ) -> HttpAnswer:
     """The answer to one request. Without a `timeout` the caller has a deadline of its own.
 
-    `credential` is the header line that guarded processes ask for. The request comes from the address
-    `source`, where that matters: a driver answers only its node's.
+    `credential` is the header line that guarded processes ask for. A request `to_child` reaches a port that
+    this process has closed to others (`base/filters.py`): a driver answers only its node's.
     """
     lines = {"Host": str(address), "Content-Length": str(len(body)), "Connection": "close", **(headers or {})}
-    async with _exchange(address, timeout=timeout, source=source, tls=tls) as (reader, writer):
+    async with _exchange(address, timeout=timeout, to_child=to_child, tls=tls) as (reader, writer):
         writer.write(_head(method, target, lines, credential) + body)
         _, response = await _read_head(reader)
         while response.status < 200:  # RFC 9110 15.2: any number of interim answers may come first.
@@ -71,7 +72,7 @@ async def dial_websocket(
     timeout: float | None,
     credential: bytes = b"",
     headers: Mapping[str, str] | None = None,
-    source: str = "",
+    to_child: bool = False,
     tls: ssl.SSLContext | None = None,
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     """A connection on which frames come and go from now on; it agrees on no extension."""
@@ -84,7 +85,7 @@ async def dial_websocket(
         "Sec-WebSocket-Key": key.decode(),
         **(headers or {}),
     }
-    exchange = _exchange(address, timeout=timeout, source=source, tls=tls, keep=True)
+    exchange = _exchange(address, timeout=timeout, to_child=to_child, tls=tls, keep=True)
     async with exchange as (reader, writer):
         writer.write(_head("GET", target, lines, credential))
         head, response = await _read_head(reader)
@@ -107,20 +108,20 @@ def accept_key(key: bytes) -> bytes:
 
 @asynccontextmanager
 async def _exchange(
-    address: Address, *, timeout: float | None, source: str, tls: ssl.SSLContext | None, keep: bool = False
+    address: Address, *, timeout: float | None, to_child: bool, tls: ssl.SSLContext | None, keep: bool = False
 ) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
     """A connection, which is closed at the end; with `keep`, only if the end is an error. Foreign errors
     become ours."""
     is_connected = False
     try:
         async with asyncio.timeout(timeout):
-            reader, writer = await asyncio.open_connection(
-                address.host,
-                address.port,
-                limit=MAX_HEAD,
-                ssl=tls,
-                local_addr=(source, 0) if source else None,
-            )
+            if to_child:
+                connection = await connect_to_child(address.host, address.port)
+                reader, writer = await asyncio.open_connection(sock=connection, limit=MAX_HEAD)
+            else:
+                reader, writer = await asyncio.open_connection(
+                    address.host, address.port, limit=MAX_HEAD, ssl=tls
+                )
             is_connected = True
             try:
                 yield reader, writer

@@ -54,13 +54,19 @@ class WebSocket:
         timeout: float | None,
         credential: bytes = b"",
         headers: Mapping[str, str] | None = None,
-        source: str = "",
+        to_child: bool = False,
         tls: ssl.SSLContext | None = None,
         max_message: int = MAX_MESSAGE,
     ) -> Self:
         """A WebSocket; UpstreamUnavailable when there is none to be had. The arguments are those of `ask`."""
         reader, writer = await dial_websocket(
-            address, target, timeout=timeout, credential=credential, headers=headers, source=source, tls=tls
+            address,
+            target,
+            timeout=timeout,
+            credential=credential,
+            headers=headers,
+            to_child=to_child,
+            tls=tls,
         )
         return cls(reader, writer, max_message=max_message)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from remuda.base.config import Config
 from remuda.base.confinement import Protection, protection_of
 from remuda.base.errors import Misconfigured
-from remuda.base.filters import can_filter
+from remuda.base.filters import can_close
 from remuda.base.programs import Program, probe
 from remuda.base.reach import is_open_to_all, open_path
 from remuda.fleet.room import Check, CheckState, Question, Topic
@@ -66,7 +66,7 @@ def look_at_protection(config: Config) -> list[Check]:
     unusable = [f"{path} cannot be run by browsers' users" for path in closed]
     return [
         judge_protection(protection),
-        judge_reach(can_filter=can_filter()),
+        judge_reach(can_close=can_close()),
         *(Check("protection", CheckState.WARN, found, "move it to /opt") for found in unusable),
     ]
 
@@ -95,16 +95,16 @@ def judge_protection(protection: Protection) -> Check:
     return Check("protection", CheckState.OK, str(protection))
 
 
-def judge_reach(*, can_filter: bool) -> Check:
+def judge_reach(*, can_close: bool) -> Check:
     """Pages and clients do not reach the drivers and browsers of others, or which of them they do."""
-    if can_filter:
+    if can_close:
         return Check("driver ports", CheckState.OK, "reachable only by their own nodes")
     advice = (
         "allow pidfd_getfd: in Docker with --cap-add SYS_PTRACE, elsewhere with kernel.yama.ptrace_scope "
-        "below 2; or start the herd as root, if only root may filter ports"
+        "below 2; and leave net.ipv4.ip_default_ttl below 255"
     )
     problem = (
-        "pages on localhost can reach ChromeDriver's WebSocket, and clients can reach each other's Chromium"
+        "pages on localhost can reach ChromeDriver's WebSocket, and clients each other's drivers and browsers"
     )
     return Check("driver ports", CheckState.WARN, problem, advice)
 

@@ -16,14 +16,14 @@ from remuda.fleet.relay import Address
 from remuda.fleet.websocket import WebSocket, WebSocketClosed
 
 
-async def check_up(endpoint: str, *, source: str = "", timeout: float) -> None:
-    """Returns if the browser behind this WebSocket URL answers; DriverUnavailable if it does not. The
-    question comes from the address `source`, where that matters."""
+async def check_up(endpoint: str, *, to_child: bool = False, timeout: float) -> None:
+    """Returns if the browser behind this WebSocket URL answers; DriverUnavailable if it does not. It
+    may be one that this process has closed to others."""
     parts = urlsplit(endpoint)
     address = Address(parts.hostname or "", parts.port or 80)
     try:
         async with asyncio.timeout(timeout):
-            socket = await WebSocket.open(address, parts.path, source=source, timeout=None)
+            socket = await WebSocket.open(address, parts.path, to_child=to_child, timeout=None)
             with closing(socket):
                 client = _Client(socket)
                 await client.call("", "initialize", {"sdkLanguage": "javascript"})

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from remuda.base.confinement import Protection
 from remuda.base.errors import UnknownCommand
-from remuda.base.hosts import InternalHosts, hidden_loopback
+from remuda.base.hosts import InternalHosts
 from remuda.fleet.internal import serve_internally
 from remuda.fleet.relay import Address, Forward, Relay, Request
 from remuda.fleet.secret import HerdSecret
@@ -38,9 +38,8 @@ class GuardedServer:
         self._hosts = hosts
         self._port = port
         self._path = f"{GUARDED}{launch.browser}/{secrets.token_urlsafe(24)}"
-        source = hidden_loopback()
-        self._browser = BrowserServer(launch, protection, source=source)
-        self._relay = Relay(self._route, render_error, guard=secret, source=source)
+        self._browser = BrowserServer(launch, protection, is_closed=True)
+        self._relay = Relay(self._route, render_error, guard=secret, to_child=True)
         self._listener: asyncio.Server | None = None
         self.endpoint = ""
 

@@ -16,7 +16,7 @@ import msgspec
 from remuda.base.config import Config
 from remuda.base.confinement import protection_of
 from remuda.base.errors import DriverTimeout, DriverUnavailable, InvalidArgument, RemudaError, UnknownCommand
-from remuda.base.hosts import LOOPBACK_ONLY, InternalHosts, hidden_loopback, host_port
+from remuda.base.hosts import LOOPBACK_ONLY, InternalHosts, host_port
 from remuda.base.log import get_logger
 from remuda.fleet.internal import serve_internally
 from remuda.fleet.relay import Address, Answer, Dial, Forward, Relay, Request
@@ -55,9 +55,7 @@ class OwnBrowsers:
         # The path alone opens a browser, so it must not be guessable.
         self._secret = secret
         self._path = f"/playwright/{browser}/{secrets.token_urlsafe(24)}"
-        # Their drivers are behind no secret. They hear this worker only, not the browsers of other clients.
-        self._source = hidden_loopback()
-        self._relay = Relay(self._route, render_error, guard=secret, source=self._source)
+        self._relay = Relay(self._route, render_error, guard=secret, to_child=True)
         self._listener: asyncio.Server | None = None
         self._warm: list[BrowserServer] = []
         self._running: set[BrowserServer] = set()
@@ -153,7 +151,8 @@ class OwnBrowsers:
 
     async def _launch(self, options: Options, network: str, *, timeout: float) -> BrowserServer:
         launch = await asyncio.to_thread(find_tailored_launch, self._browser, self._config, options)
-        browser = BrowserServer(launch, protection_of(self._config), network=network, source=self._source)
+        # Its driver is behind no secret. It hears this worker only, not the browsers of other clients.
+        browser = BrowserServer(launch, protection_of(self._config), network=network, is_closed=True)
         self._running.add(browser)
         try:
             await browser.start(timeout=timeout)

@@ -21,7 +21,7 @@ import psutil
 from remuda.base.confinement import Confinement, Protection, remove_directory
 from remuda.base.directories import open_log, read_log
 from remuda.base.errors import DriverTimeout, DriverUnavailable
-from remuda.base.filters import admit_only
+from remuda.base.filters import close_to_others
 from remuda.base.hosts import host_port
 from remuda.base.log import get_logger
 from remuda.base.processes import (
@@ -52,8 +52,8 @@ class BrowserServer:
     With a `network`, it is for one client, and reaches the addresses that this pattern names from that
     client's side (`expose_network`). Such a browser is launched when the client connects.
 
-    With a `source`, it takes connections from this IPv4 address only: its path is not a secret, because
-    Playwright tells it at `/json`.
+    One that `is_closed` takes connections of this process only; else its path, which cannot be guessed, opens
+    it.
     """
 
     _drivers: ClassVar[set[int]] = set()
@@ -66,7 +66,7 @@ class BrowserServer:
         host: str = LOOPBACK,
         port: int = 0,
         network: str = "",
-        source: str = "",
+        is_closed: bool = False,
     ) -> None:
         self._launch = launch
         self._protection = protection if launch.has_window else replace(protection, shares_display=False)
@@ -74,7 +74,7 @@ class BrowserServer:
         self._host = host
         self._port = port
         self._network = network
-        self._source = source
+        self._is_closed = is_closed
         self._name = holder_name()
         # A short path: Chromium puts a socket in here, and those have at most 107 characters.
         self.directory = Path(tempfile.gettempdir()) / self._name
@@ -102,11 +102,11 @@ class BrowserServer:
                 self.endpoint = await self._await_endpoint(self._process)
         except TimeoutError:
             raise DriverTimeout(f"The browser did not listen within {timeout:g} s: {self.tail()}") from None
-        if self._source:
+        if self._is_closed:
             try:
-                admit_only(self._source, pid=self._process.pid)
+                close_to_others(self._process.pid)
             except OSError as error:
-                log.debug("browser's port is not filtered", holder=self._name, reason=str(error))
+                log.debug("browser's port is not closed to others", holder=self._name, reason=str(error))
 
     def _prepare(self, confinement: Confinement) -> dict[str, str]:
         """Makes its directory; the environment of all its processes."""
@@ -217,7 +217,7 @@ class BrowserServer:
 
     async def check(self, *, timeout: float) -> None:
         """Returns if its browser answers; DriverUnavailable if it does not."""
-        await check_up(self.endpoint, source=self._source, timeout=timeout)
+        await check_up(self.endpoint, to_child=self._is_closed, timeout=timeout)
 
     def connections(self) -> int:
         """How many clients are connected, by the sockets and not by counters. Blocks."""

@@ -40,9 +40,9 @@ class Connection(Protocol):
 class Relay:
     """Relays HTTP/1.1 and WebSocket: `await loop.create_server(relay.protocol, host, port)`.
 
-    `guard` has no default: only the front door, which is for everybody, may go without. Upstreams see it come
-    from the address `source`, where that matters; `tls_for` says which of them speak TLS. `account_of` says
-    whose a request is, where accounts share the memory for bodies.
+    `guard` has no default: only the front door, which is for everybody, may go without. What it relays
+    `to_child` reaches ports that this process has closed to others (`base/filters.py`); `tls_for` says which
+    upstreams speak TLS. `account_of` says whose a request is, where accounts share the memory for bodies.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Relay:
         guard: Guard | None,
         observer: Observer | None = None,
         limits: Limits | None = None,
-        source: str = "",
+        to_child: bool = False,
         tls_for: TlsFor = lambda _: None,
         account_of: Callable[[Request], str] = lambda _: "",
     ) -> None:
@@ -62,7 +62,7 @@ class Relay:
         self.guard = guard
         self.observer: Observer = observer or Unobserved()
         self.limits = limits or Limits()
-        self.pool = Pool(self.limits, source=source, tls_for=tls_for)
+        self.pool = Pool(self.limits, to_child=to_child, tls_for=tls_for)
         self.bodies = Bodies(self.limits.bodies)
         self.connections: set[Connection] = set()
         self.tunnels: set[Tunnel] = set()

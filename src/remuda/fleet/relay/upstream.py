@@ -8,6 +8,7 @@ from typing import Protocol, cast
 from remuda.base.certificate import why_tls_failed
 from remuda.base.descriptors import own_lack
 from remuda.base.errors import Overloaded, UpstreamUnavailable, UpstreamUntrusted
+from remuda.base.filters import connect_to_child
 from remuda.fleet.relay.address import Address
 from remuda.fleet.relay.body import Body, MalformedBody, UntilClose, body_of
 from remuda.fleet.relay.errors import MalformedResponse
@@ -198,10 +199,10 @@ class Upstream(asyncio.Protocol):
 class Pool:
     """Idle connections by address. The last one used goes first: the others can then time out."""
 
-    def __init__(self, limits: Limits, *, source: str = "", tls_for: TlsFor = lambda _: None) -> None:
+    def __init__(self, limits: Limits, *, to_child: bool = False, tls_for: TlsFor = lambda _: None) -> None:
         self._limits = limits
         self._tls_for = tls_for
-        self._source = (source, 0) if source else None
+        self._to_child = to_child
         self._idle: dict[Address, list[Upstream]] = {}
         self.now = 0.0
 
@@ -250,13 +251,18 @@ class Pool:
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(self._limits.connect_timeout):
-                _, upstream = await loop.create_connection(
-                    lambda: Upstream(self, address),
-                    address.host,
-                    address.port,
-                    ssl=self._tls_for(address),
-                    local_addr=self._source,
-                )
+                if self._to_child:
+                    connection = await connect_to_child(address.host, address.port)
+                    _, upstream = await loop.create_connection(
+                        lambda: Upstream(self, address), sock=connection
+                    )
+                else:
+                    _, upstream = await loop.create_connection(
+                        lambda: Upstream(self, address),
+                        address.host,
+                        address.port,
+                        ssl=self._tls_for(address),
+                    )
         except ssl.SSLError as error:
             reason = f"{address} cannot be reached by TLS: {why_tls_failed(error)}."
             log.warning("%s", reason)

@@ -57,9 +57,7 @@ class Clipboard:
     @asynccontextmanager
     async def _scratch_page(self) -> AsyncIterator["_Page"]:
         way = await self._ways.to_browser()
-        tools = await DevTools.connect(
-            way.address, way.target or "/", source=self._ways.source, timeout=TIMEOUT
-        )
+        tools = await DevTools.connect(way.address, way.target or "/", timeout=TIMEOUT)
         try:
             heard = tools.listen()
             browser = _Page(tools, heard)

@@ -86,7 +86,7 @@ class NodeCommands:
             lambda _, error: answer_error(error),
             guard=guard,
             observer=idleness,
-            source=driver.source,
+            to_child=True,
             # One large upload at a time: each node has its own process.
             limits=Limits(bodies=MAX_BODY),
         )

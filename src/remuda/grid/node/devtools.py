@@ -49,9 +49,9 @@ class DevTools:
         self._count = 0
 
     @classmethod
-    async def connect(cls, address: Address, path: str, *, source: str, timeout: float) -> "DevTools":
-        """A connection from the address `source`; Unavailable when the browser does not want one."""
-        return cls(await WebSocket.open(address, path, source=source, timeout=timeout))
+    async def connect(cls, address: Address, path: str, *, timeout: float) -> "DevTools":
+        """A connection to a child's; Unavailable when the browser does not want one."""
+        return cls(await WebSocket.open(address, path, to_child=True, timeout=timeout))
 
     def send(self, method: str, params: dict[str, Any], *, session: str = "") -> int:
         """Gives a command; the id that its answer will have. One to a browser that is gone is lost: `listen`
@@ -79,8 +79,6 @@ class DevToolsWays:
     def __init__(self, driver: Driver, address: Address | None, session: SessionId, tickets: Tickets) -> None:
         self._driver = driver
         self._tickets = tickets
-        self.source = driver.source
-        """The address from which the browser may be connected to."""
         self._address = address
         self._session = session
 

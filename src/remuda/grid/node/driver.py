@@ -11,7 +11,6 @@ import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -21,13 +20,12 @@ import psutil
 from remuda.base.confinement import Confinement, browser_environ, remove_directory
 from remuda.base.directories import make_closed, open_log, read_log
 from remuda.base.errors import DriverTimeout, DriverUnavailable, InvalidArgument, UpstreamUnavailable
-from remuda.base.filters import admit_only
+from remuda.base.filters import close_browser_to_others, close_to_others
 from remuda.base.hosts import hidden_loopback
 from remuda.base.ids import NodeId
 from remuda.base.log import get_logger
 from remuda.base.processes import (
     adopt_orphans,
-    children_of,
     exit_status,
     has_ended,
     kill_descendants,
@@ -95,8 +93,6 @@ class Driver:
         args = " ".join(browser.family.driver_args)
         self._host = hidden_loopback() if "{host}" in args else "127.0.0.1"
         self._secret = secrets.token_urlsafe()
-        self.source = hidden_loopback()
-        """The address from which its ports may be connected to."""
         self.prefix = f"/{self._secret}" if "{secret}" in args else ""
         """What stands before every path of its HTTP commands."""
         self.address = Address(self._host, 0)
@@ -129,9 +125,9 @@ class Driver:
         """
         assert self._process is not None
         try:
-            admit_only(self.source, pid=self._process.pid, helper=self.confinement.helper)
+            close_to_others(self._process.pid)
         except OSError as error:
-            log.debug("driver's port is not filtered", node=self._node, reason=str(error))
+            log.debug("driver's port is not closed to others", node=self._node, reason=str(error))
 
     def _close_devtools_to_others(self, browser: int | None) -> None:
         """Has the browser's own ports hear nothing but its node, now that its driver is connected to them.
@@ -139,15 +135,11 @@ class Driver:
         A Chromium's DevTools obey any local program that finds them, such as the browser of another client.
         """
         assert self._process is not None
-        admit = partial(admit_only, self.source, helper=self.confinement.helper, friend=self._process.pid)
         try:
-            # A browser that was started by a script is a child of it.
-            while browser is not None:
-                if admit(pid=browser):
-                    return
-                browser = next(iter(children_of(browser)), None)
+            if browser is not None:
+                close_browser_to_others(browser, friend=self._process.pid)
         except OSError as error:
-            log.debug("browser's ports are not filtered", node=self._node, reason=str(error))
+            log.debug("browser's ports are not closed to others", node=self._node, reason=str(error))
 
     def _keep_programs_out(self, actual: Capabilities) -> None:
         """Has a Chromium find no program that an extension could start, and no library, in its profile. A
@@ -305,18 +297,16 @@ class Driver:
         assert self._process is not None
         family = self.browser.family
         questions = {
-            "driver": ask_http(self.address, f"{self.prefix}/status", source=self.source)
+            "driver": ask_http(self.address, f"{self.prefix}/status")
             if family.answers_beside_sessions
             else ask_kernel(self._process.pid)
         }
         if devtools is not None:
-            questions["browser"] = ask_http(devtools, "/json/version", source=self.source)
+            questions["browser"] = ask_http(devtools, "/json/version")
         elif browser_pid is not None:
             port = _listening_port(browser_pid)
             questions["browser"] = (
-                ask_kernel(browser_pid)
-                if port is None
-                else ask_connection(Address("127.0.0.1", port), source=self.source)
+                ask_kernel(browser_pid) if port is None else ask_connection(Address("127.0.0.1", port))
             )
         return questions
 
@@ -355,7 +345,7 @@ class Driver:
         headers = {"Content-Type": "application/json; charset=utf-8"}
         try:
             return await ask(
-                to or self.address, method, target, body, headers=headers, source=self.source, timeout=timeout
+                to or self.address, method, target, body, headers=headers, to_child=True, timeout=timeout
             )
         except UpstreamUnavailable as error:
             asked = "driver" if to is None else "browser"

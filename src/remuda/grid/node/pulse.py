@@ -19,6 +19,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 from remuda.base.errors import Unavailable
+from remuda.base.filters import connect_to_child
 from remuda.base.processes import is_stopped
 from remuda.fleet.http_client import ask
 from remuda.fleet.relay import Address
@@ -32,23 +33,23 @@ LAST_CHANCE = 5.0
 LOOK_EVERY = 1.0
 
 
-def ask_http(address: Address, path: str, *, source: str = "") -> Question:
-    """Waits for an answer. The question comes from the address `source`, where that matters."""
+def ask_http(address: Address, path: str) -> Question:
+    """Waits for an answer of a child."""
 
     async def question() -> None:
         with suppress(Unavailable):
-            await ask(address, "GET", path, source=source, timeout=None)
+            await ask(address, "GET", path, to_child=True, timeout=None)
 
     return question
 
 
-def ask_connection(address: Address, *, source: str = "") -> Question:
-    """Waits until the process says something to a new connection, or closes it."""
+def ask_connection(address: Address) -> Question:
+    """Waits until the child says something to a new connection, or closes it."""
 
     async def question() -> None:
         with suppress(OSError):
-            local_addr = (source, 0) if source else None
-            reader, writer = await asyncio.open_connection(address.host, address.port, local_addr=local_addr)
+            connection = await connect_to_child(address.host, address.port)
+            reader, writer = await asyncio.open_connection(sock=connection)
             try:
                 await reader.read(1)
             finally:

@@ -13,7 +13,6 @@ Nodes that have given up root have their browsers' ports filtered here.
 
 import gc
 import os
-import select
 import shutil
 import signal
 import socket
@@ -29,7 +28,6 @@ from remuda.accounts.room import AccountsConfig
 from remuda.base.certificate import Certificate
 from remuda.base.config import Config, HerdConfig, inherit_config
 from remuda.base.confinement import OPENERS, Confinement, Protection, ProtectionConfig, protection_of
-from remuda.base.filters import help_filter
 from remuda.base.interpreter import leave
 from remuda.base.reach import (
     hold_directory,
@@ -89,10 +87,6 @@ def main() -> None:
     # A killed orchestrator closes it in the middle of a fork. That node hears of it by its own socket.
     with suppress(ConnectionError):
         while True:
-            waiting, _, _ = select.select([orders, ground.helper], [], [])
-            if ground.helper in waiting:
-                help_filter(ground.helper)
-                continue
             message, descriptors, _, _ = socket.recv_fds(orders, LONGEST_MESSAGE, 1)
             if not message:
                 break
@@ -114,17 +108,12 @@ class Ground:
     only what they start does."""
     certificate: Certificate | None
     """What nodes show on their ports; the key may be readable by root only."""
-    helper: socket.socket
-    """Where nodes ask to have ports filtered."""
-    asks_helper: socket.socket
-    """The other end of it, which nodes have."""
 
 
 def _prepare(config: Config) -> Ground:
     protection, certificate = protection_of(config), InternalTls.of(config).certificate
-    ends = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
     if protection.group is None:
-        return Ground(config, protection, Path(), False, certificate, *ends)
+        return Ground(config, protection, Path(), False, certificate)
     use_open_temporary_directory()
     staging = Path(tempfile.gettempdir()) / holder_name()
     storage = storage_directory(config)
@@ -134,10 +123,10 @@ def _prepare(config: Config) -> Ground:
     storage.chmod(0o2770)
     redis = reach_by_group(config[HerdConfig].redis, protection.group)
     if redis is None:
-        return Ground(config, protection, staging, False, certificate, *ends)
+        return Ground(config, protection, staging, False, certificate)
     hold_modules()
     config = config.replace(redis=redis, storage=str(hold_directory(storage)))
-    return Ground(config, protection, staging, True, certificate, *ends)
+    return Ground(config, protection, staging, True, certificate)
 
 
 def _fork_node(orders: socket.socket, ground: Ground, request: ForkRequest, control: int) -> None:
@@ -145,7 +134,7 @@ def _fork_node(orders: socket.socket, ground: Ground, request: ForkRequest, cont
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
     if ground.certificate is not None:
         ground.certificate.refresh()
-    confinement = Confinement.claim(ground.protection, ground.asks_helper)
+    confinement = Confinement.claim(ground.protection)
     browsers = request.browsers
     if confinement.user is not None:
         confinement = replace(confinement, openers=make_reachable(OPENERS, ground.staging))
@@ -154,7 +143,6 @@ def _fork_node(orders: socket.socket, ground: Ground, request: ForkRequest, cont
     pid = os.fork()
     if pid == 0:
         orders.close()
-        ground.helper.close()
         _become_node(ground, browsers, control, confinement, with_browser=request.with_browser)
     pidfd = os.pidfd_open(pid)
     socket.send_fds(orders, [str(pid).encode()], [pidfd])

@@ -72,7 +72,7 @@ async def open_screencast(
     except (msgspec.DecodeError, KeyError, TypeError) as error:
         raise Unavailable("The browser did not report the address of its DevTools") from error
     cast = Screencast(
-        await DevTools.connect(devtools, path, source=driver.source, timeout=CALL_TIMEOUT),
+        await DevTools.connect(devtools, path, timeout=CALL_TIMEOUT),
         encoder=encoder,
         video=video,
     )
