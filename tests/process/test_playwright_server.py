@@ -1,6 +1,8 @@
 """A browser server with the machine's real browsers, and stock clients that connect straight to it."""
 
 import asyncio
+import http.client
+import socket
 import stat
 import subprocess
 from collections.abc import Iterator
@@ -18,7 +20,7 @@ from playwright.async_api import TimeoutError as PlaywrightTimeout
 from configs import make_config
 from herds import DEADLINE
 from lending import Lender
-from processes import are_gone, name_of
+from processes import are_gone, family, listeners_of, name_of
 from remuda.base.confinement import protection_of
 from remuda.base.errors import DriverTimeout, DriverUnavailable, RemudaError
 from remuda.fleet.display import FIRST_PORT
@@ -365,6 +367,32 @@ async def test_a_client_gets_a_video_made_with_the_machines_ffmpeg(
     shown = probe(tmp_path / "video.webm")
     assert (shown.width, shown.height) == (800, 450)
     assert shown.frames > 0
+
+
+@pytest.mark.parametrize("browser", BROWSERS)
+async def test_what_a_browser_listens_on_takes_connections_of_its_driver_only(
+    server: Holder, browser: str
+) -> None:
+    driver = driver_process(server.directory)
+    ports = {each.laddr.port for child in family(driver)[1:] for each in listeners_of(child)}
+
+    # Others are told what to do by a pipe.
+    assert len(ports) == (browser == "firefox")
+    for port in ports:
+        with pytest.raises(TimeoutError):
+            socket.create_connection(("127.0.0.1", port), 0.2)
+    await check_up(server.endpoint, timeout=DEADLINE)
+
+
+def test_the_path_is_not_told(server: Holder) -> None:
+    address = urlsplit(server.endpoint)
+    for path in ("/json", "/", address.path):
+        connection = http.client.HTTPConnection(address.netloc, timeout=DEADLINE)
+        connection.request("GET", path)
+        answer = connection.getresponse()
+
+        assert (answer.status, answer.read()) == (404, b"")
+        connection.close()
 
 
 async def test_a_path_that_is_guessed_leads_nowhere(server: Holder) -> None:

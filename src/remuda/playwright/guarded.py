@@ -1,8 +1,9 @@
 """A browser server behind the herd's secret, for workers that listen beyond loopback.
 
-Playwright's own server admits every client: it tells its path at `/json`. On loopback only programs of this
-machine can use that; on a network every machine could. So its driver stays on loopback, where it hears this
-process only, and what listens on the network is a relay that asks for the secret.
+Playwright's own server admits every client that knows its path, and asks for no secret that is compared in
+constant time, nor for TLS. On loopback that is enough; on a network it is not. So its driver stays on
+loopback, where it hears this process only, and what listens on the network is a relay that asks for the
+secret.
 """
 
 import asyncio

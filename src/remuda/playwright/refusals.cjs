@@ -5,7 +5,9 @@
 // send and fetch the contents of files. The driver itself refuses only some of such messages. And it ends, with the
 // browser of all clients, when it fails to read one, such as null, or fails later at what one had it do.
 //
-// And keeps extensions from starting programs: over DevTools a client can load any, and save any file in the profile.
+// It keeps its path to itself, and stays on loopback.
+//
+// And it keeps extensions from starting programs: over DevTools a client can load any, and save any file in the profile.
 // So could a policy, which whoever has the browser sets on a page of Chromium's own.
 "use strict";
 
@@ -84,11 +86,27 @@ function closeProfiles() {
   };
 }
 
+// The path opens the browser, and at /json the server would tell it to everything on this machine.
+function hidePath({ WSServer }) {
+  WSServer.prototype._onRequest = (_, response) => response.writeHead(404).end();
+}
+
+// What exposes a client's network would listen on all addresses of this machine.
+function stayOnLoopback({ SocksProxy }) {
+  const { listen } = SocksProxy.prototype;
+  SocksProxy.prototype.listen = function (port, host = "127.0.0.1") {
+    return listen.call(this, port, host);
+  };
+}
+
 try {
   if (!CLOSED) throw new Error("nothing says which directories of a profile are closed");
   closeProfiles();
   require(path.join(library, "bootstrap"));
-  refuse(require(path.join(library, "coreBundle")).server);
+  const { server, utils } = require(path.join(library, "coreBundle"));
+  refuse(server);
+  hidePath(utils);
+  stayOnLoopback(utils);
 } catch (error) {
   console.error(`Error: this Playwright cannot be served safely: ${error.message.split("\n")[0]}`);
   process.exit(1);

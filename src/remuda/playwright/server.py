@@ -10,6 +10,7 @@ import secrets
 import subprocess
 import tempfile
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -21,11 +22,12 @@ import psutil
 from remuda.base.confinement import Confinement, Protection, remove_directory
 from remuda.base.directories import open_log, read_log
 from remuda.base.errors import DriverTimeout, DriverUnavailable
-from remuda.base.filters import close_to_others
+from remuda.base.filters import close_browser_to_others, close_to_others
 from remuda.base.hosts import host_port
 from remuda.base.log import get_logger
 from remuda.base.processes import (
     adopt_orphans,
+    children_of,
     has_ended,
     kill_family,
     reap_orphans,
@@ -43,6 +45,9 @@ log = get_logger(__name__)
 LOOPBACK = "127.0.0.1"
 KILL_TIMEOUT = 10.0
 LOOK_EVERY = 0.01
+LOOK_AT_BROWSER_EVERY = 0.05
+FIREFOX = "firefox"
+"""Its driver connects to a port; others have a pipe."""
 _URL_LINE = re.compile(r"^(?:Listening on )?(ws://\S+)\n", re.MULTILINE)
 
 
@@ -53,7 +58,7 @@ class BrowserServer:
     client's side (`expose_network`). Such a browser is launched when the client connects.
 
     One that `is_closed` takes connections of this process only; else its path, which cannot be guessed, opens
-    it.
+    it. What its browser listens on is closed in any case: to all but its driver.
     """
 
     _drivers: ClassVar[set[int]] = set()
@@ -83,6 +88,7 @@ class BrowserServer:
         """Where programs are copied to that its user does not reach."""
         self._display: Display | None = None
         self._process: subprocess.Popen[bytes] | None = None
+        self._closing: asyncio.Task[None] | None = None
         self.endpoint = ""
         """Its WebSocket URL as this process reaches it, once it has started."""
 
@@ -102,11 +108,33 @@ class BrowserServer:
                 self.endpoint = await self._await_endpoint(self._process)
         except TimeoutError:
             raise DriverTimeout(f"The browser did not listen within {timeout:g} s: {self.tail()}") from None
+        try:
+            await asyncio.to_thread(self._close_ports_to_others, self._process.pid)
+        except OSError as error:
+            log.debug("ports are not closed to others", holder=self._name, reason=str(error))
+        else:
+            if self._network and self._launch.browser == FIREFOX:
+                late = self._close_late_browser(self._process.pid)
+                self._closing = asyncio.create_task(late, name="close a browser's port")
+
+    def _close_ports_to_others(self, driver: int) -> None:
         if self._is_closed:
-            try:
-                close_to_others(self._process.pid)
-            except OSError as error:
-                log.debug("browser's port is not closed to others", holder=self._name, reason=str(error))
+            close_to_others(driver)
+        self._close_browser_to_others(driver)
+
+    def _close_browser_to_others(self, driver: int) -> bool:
+        """Has a browser that its driver has connected to hear nothing else; whether there is one. It obeys
+        any local program that finds its port, such as the browser of another client."""
+        browsers = children_of(driver)
+        return any(close_browser_to_others(each, friend=driver, awaits_friend=True) for each in browsers)
+
+    async def _close_late_browser(self, driver: int) -> None:
+        """Closes the port of a browser that is launched when its client connects."""
+        while self.is_running:
+            with suppress(OSError):  # A process that is just starting cannot be looked into.
+                if await asyncio.to_thread(self._close_browser_to_others, driver):
+                    return
+            await asyncio.sleep(LOOK_AT_BROWSER_EVERY)
 
     def _prepare(self, confinement: Confinement) -> dict[str, str]:
         """Makes its directory; the environment of all its processes."""
@@ -188,6 +216,8 @@ class BrowserServer:
 
     async def stop(self) -> None:
         """Ends it with its browser and whatever they started, and removes their files."""
+        if self._closing is not None:
+            self._closing.cancel()
         await asyncio.shield(asyncio.to_thread(self._stop))
 
     def _stop(self) -> None:
