@@ -8,6 +8,7 @@ import resource
 import socket
 import tempfile
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -302,40 +303,48 @@ def test_few_open_files_are_a_warning() -> None:
     assert doctor.judge_open_files(resource.RLIM_INFINITY).state is CheckState.OK
 
 
+_protection = partial(Protection, has_seccomp=True)
+
+
 @pytest.mark.parametrize(
     ("protection", "state", "word"),
     [
         (
-            Protection(is_root=True, uids=range(58000, 59000), landlock=7, has_namespaces=True),
+            _protection(is_root=True, uids=range(58000, 59000), landlock=7, has_namespaces=True),
             CheckState.OK,
             "",
         ),
-        (Protection(is_root=False, uids=range(0), landlock=7, has_namespaces=True), CheckState.OK, ""),
+        (_protection(is_root=False, uids=range(0), landlock=7, has_namespaces=True), CheckState.OK, ""),
         (
-            Protection(is_root=True, uids=range(0), landlock=7, has_namespaces=True),
+            _protection(is_root=True, uids=range(0), landlock=7, has_namespaces=True),
             CheckState.WARN,
             "browser_uids",
         ),
         (
-            Protection(is_root=True, uids=range(5, 9), landlock=7, has_namespaces=False),
+            _protection(is_root=True, uids=range(5, 9), landlock=7, has_namespaces=False),
             CheckState.WARN,
             "seccomp",
         ),
         (
-            Protection(is_root=True, uids=range(5, 9), landlock=0, has_namespaces=True),
+            _protection(is_root=True, uids=range(5, 9), landlock=0, has_namespaces=True),
             CheckState.WARN,
             "5.13",
         ),
-        (Protection(is_root=False, uids=range(0), landlock=0, has_namespaces=True), CheckState.WARN, "list"),
+        (_protection(is_root=False, uids=range(0), landlock=0, has_namespaces=True), CheckState.WARN, "list"),
         (
-            Protection(is_root=False, uids=range(0), landlock=7, has_namespaces=False),
+            _protection(is_root=False, uids=range(0), landlock=7, has_namespaces=False),
             CheckState.WARN,
             "namespaces",
         ),
         (
-            Protection(is_root=False, uids=range(0), landlock=7, has_namespaces=True, shares_display=True),
+            _protection(is_root=False, uids=range(0), landlock=7, has_namespaces=True, shares_display=True),
             CheckState.WARN,
             "share_display",
+        ),
+        (
+            Protection(is_root=False, uids=range(0), landlock=7, has_namespaces=True, has_seccomp=False),
+            CheckState.WARN,
+            "Docker's socket",
         ),
     ],
 )
