@@ -105,7 +105,8 @@ class Display:
                 await until_readable(pipe.fileno())
                 part = os.read(pipe.fileno(), 16)
                 if not part:
-                    raise DriverUnavailable("Xvfb ended at once")
+                    # By one that is built without systemd, the socket is not found.
+                    raise DriverUnavailable("Xvfb ended at once; it must be one like Debian's, with systemd")
                 said += part
 
     @property
