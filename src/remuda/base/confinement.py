@@ -339,7 +339,13 @@ class Confinement:
         home = home_of(directory)
         reading.append(home)
         writing = [directory, *(home / name for name, mode in _HOME.items() if mode & stat.S_IWUSR)]
-        return Fence(reading=reading, running=running, writing=[*writing, *map(Path, _SYSTEM_WRITABLE)])
+        return Fence(
+            reading=reading,
+            running=running,
+            writing=[*writing, *map(Path, _SYSTEM_WRITABLE)],
+            # What draws on a display tries its abstract socket, and no other if it may not have that.
+            allows_unix_sockets=self.protection.shares_display,
+        )
 
     def beside(self, *, dies_with_us: bool = True) -> Callable[[], None]:
         """A `preexec_fn` for what a browser needs and no client commands, such as its screen: it has the

@@ -51,7 +51,14 @@ class Fence:
     It is built by the parent. The child, between fork and exec, only makes two system calls.
     """
 
-    def __init__(self, *, reading: Iterable[Path], running: Iterable[Path], writing: Iterable[Path]) -> None:
+    def __init__(
+        self,
+        *,
+        reading: Iterable[Path],
+        running: Iterable[Path],
+        writing: Iterable[Path],
+        allows_unix_sockets: bool = False,
+    ) -> None:
         self._version = landlock_version()
         self._ruleset = -1
         if self._version == 0 or _libc is None:
@@ -59,7 +66,9 @@ class Fence:
         handled = _ABI_1 | (_REFER if self._version >= 2 else 0) | (_TRUNCATE if self._version >= 3 else 0)
         # From version 6 on: nothing inside can send a signal to what is outside, such as its own node, or
         # connect to an abstract socket there.
-        scoped = _SCOPE_ABSTRACT_UNIX_SOCKET | _SCOPE_SIGNAL if self._version >= 6 else 0
+        scoped = 0
+        if self._version >= 6:
+            scoped = _SCOPE_SIGNAL | (0 if allows_unix_sockets else _SCOPE_ABSTRACT_UNIX_SOCKET)
         attributes = struct.pack("=QQQ", handled, 0, scoped)
         size = len(attributes) if self._version >= 6 else 16 if self._version >= 4 else 8
         self._ruleset = _checked(_libc.syscall(_CREATE_RULESET, attributes, size, 0))
