@@ -55,13 +55,14 @@ class FakeDriver:
         confinement: Confinement,
         *,
         kin: Sequence[Browser] = (),
+        headless: bool = True,
         with_programs: bool = False,
     ) -> None:
         self.browser = browser
         self.confinement = confinement
         self.directory = Path("/nowhere") / name
         self.address = self.bidi_address = Address("127.0.0.1", 9)
-        self.prefix, self.source = "", ""
+        self.prefix = ""
         self.launcher: Path | None = None
         self.is_stopped = False
 

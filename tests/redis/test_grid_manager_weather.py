@@ -17,6 +17,7 @@ from remuda.grid.slots import OwnSlots, Slots
 from remuda.keyspace import grid
 from remuda.store import Store
 from remuda.store.census import take_census
+from remuda.store.url import parse_url
 from waiting import eventually
 
 
@@ -27,7 +28,7 @@ async def test_a_redis_that_is_away_is_an_error_that_clients_understand(server: 
         reply = await client.ask()
 
         assert reply.error == "500 session not created"
-        assert reply.message.startswith(f"Redis at {server.url} ")
+        assert reply.message.startswith(f"Redis at {parse_url(server.url)} ")
         assert reply.message.endswith("Ask for the session again when Redis is back.")
         assert reply.headers["Retry-After"] == "1"
         server.start()

@@ -23,6 +23,7 @@ from remuda.grid.model import State
 from remuda.grid.sessions import Sessions, session_bell
 from remuda.keyspace import archive, grid, storage
 from remuda.keyspace.fleet import SECRET
+from remuda.metering.http import Assignment
 from remuda.store import Store
 from waiting import eventually
 from web_states import (
@@ -91,8 +92,14 @@ async def test_an_answer_is_exactly_what_its_route_declares(store: Store, route:
         given = body_of_all if route.body else None
         if route.body is TimeoutsChange:  # Takes nothing that is no setting.
             given = {"queue": 5}
+        if route.body is Assignment:
+            given = {"account": "web", "resource": "photos"}
         path = route.path.format_map(names)
-        query = {"service": "grid"} if path == "/api/usage/resources" else None
+        queries = {
+            "/api/usage/resources": {"service": "grid"},
+            "/api/metering/owners": {"resource": "photos"},
+        }
+        query = queries.get(path) if route.query else None
         async with client.request(route.method, path, params=query, json=given) as response:
             body = await response.read()
 
