@@ -27,6 +27,7 @@ from remuda.keyspace import playwright as keys
 from remuda.ops.gc import Gc
 from remuda.store import Store
 from remuda.store.census import take_census
+from remuda.store.url import parse_url
 from servers import Server
 from waiting import eventually
 from workers import (
@@ -97,8 +98,9 @@ def _monitor(server: Server, *, until: str) -> list[list[str]]:
     """The commands that Redis does, those inside scripts too, up to the first that asks for this key."""
     commands: list[list[str]] = []
     with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(DEADLINE)
         connection.connect(str(server.socket))
-        connection.sendall(b"MONITOR\r\n")
+        connection.sendall(f"AUTH {parse_url(server.url).password}\r\nMONITOR\r\n".encode())
         with connection.makefile(encoding="utf-8", errors="replace") as lines:
             # A line is `+<time> [<database> <client>] "<word>" "<word>" ...`.
             for line in lines:
