@@ -13,6 +13,8 @@ from typing import Any
 
 import psutil
 
+from remuda.archive import matching
+
 
 def find_processes(variable: str, value: str, *, named: str | None = None) -> list[psutil.Process]:
     """Everything that runs with this in its environment, or whose command line has that name in it."""
@@ -107,3 +109,13 @@ def is_alive(process: psutil.Process) -> bool:
 def are_gone(processes: list[psutil.Process]) -> bool:
     """Whether none of them runs any more."""
     return not any(is_alive(process) for process in processes)
+
+
+def matchers() -> list[psutil.Process]:
+    """The processes that try ignore patterns for this one."""
+    found = []
+    for child in psutil.Process().children():
+        with suppress(psutil.Error):
+            if matching.__file__ in child.cmdline():
+                found.append(child)
+    return found

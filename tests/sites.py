@@ -164,6 +164,7 @@ class Heard:
     ignores: list[IgnoreEntry] = field(default_factory=list)
     messages: list[str] = field(default_factory=list)
     counts: list[CrawlCounts] = field(default_factory=list)
+    dropped_ignores: list[str] = field(default_factory=list)
 
     def downloaded(self, entry: DownloadEntry) -> None:
         self.downloads.append(entry)
@@ -173,6 +174,9 @@ class Heard:
 
     def said(self, entry: StdoutEntry) -> None:
         self.messages.append(entry.message)
+
+    def dropped(self, pattern: str) -> None:
+        self.dropped_ignores.append(pattern)
 
     def counted(self, counts: CrawlCounts, current: tuple[str, ...]) -> None:
         self.counts.append(counts)

@@ -29,6 +29,7 @@ from remuda.archive.pipeline import running
 from remuda.archive.pipeline.role import DISK_FULL, Pipeline
 from remuda.archive.records import Record
 from remuda.archive.settings import IgnoresChange, JobSettingsEditor, SettingsChange
+from remuda.archive.view import JobsView
 from remuda.base import clock
 from remuda.base.config import Config
 from remuda.fleet.role import Life
@@ -369,6 +370,32 @@ async def test_a_pipeline_that_leaves_puts_its_job_back_and_the_next_resumes_it(
         "Started",
         "Resumed",
     ]
+
+
+async def test_an_ignore_pattern_that_takes_too_long_stays_dropped_and_is_shown(
+    store: Store, tmp_path: Path
+) -> None:
+    slow = "(?=q)q{0,1000}[^B-Z0-9_@!%&()*]*!!"
+    async with serving_site(2) as site:
+        long = [f"{site.url}{letter}{'q' * 7000}" for letter in "ab"]
+        async with working(store, tmp_path):
+            record = await queue_job(store, long[0], urls=long[1:], settings=SLOW, ignores=[slow, "(?=no)"])
+            ident = Ident(record.ident)
+            await eventually(lambda: was_dropped(store, ident), deadline=60)
+        await JobSettingsEditor(store).change(ident, SettingsChange(delay_min=0, delay_max=0))
+
+        async with working(store, tmp_path):
+            ended = await until_ended(store, record)
+
+    assert msgspec.json.decode(ended.counts, type=CrawlCounts).finished >= 2
+    assert slow in (await JobSettingsEditor(store).read(ident)).ignores
+    assert (await JobsView(store).job(ident, limited_to=None)).dropped_ignores == [slow]
+    messages = [entry.get("message", "") for entry in await Logs(store).read(ident)]
+    assert len([line for line in messages if "takes too long" in line]) == 1
+
+
+async def was_dropped(store: Store, ident: Ident) -> bool:
+    return bool((await JobsView(store).job(ident, limited_to=None)).dropped_ignores)
 
 
 async def test_what_was_fetched_before_a_resume_is_counted_and_metered_once(

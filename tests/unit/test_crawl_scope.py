@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from processes import matchers
 from remuda.archive.crawler.model import CrawlScope, CrawlSettings
 from sites import FAST, HOSTS, Heard, Request, Site, answer, crawl, order_for, responses_in, serving
 
@@ -329,6 +330,27 @@ async def test_ignored_urls_are_reported_once_and_not_fetched(tmp_path: Path) ->
         (site.url("/b.html"), "{primary_netloc}/b", "accept_url"),
     }
     assert any("'['" in message for message in heard.messages)
+
+
+async def test_what_only_another_process_finds_out_is_ignored_when_its_turn_comes(tmp_path: Path) -> None:
+    slow, repeated = "(?=q)q{0,1000}[^B-Z0-9_@!%&()*]*!!", r"/(\w+)/\1/\1/"
+    long = "/" + "q" * 7000
+    site = Site()
+    site.page("/", long, "/a/a/a/", "/b.html")
+    site.page(long)
+    site.page("/b.html")
+    heard = Heard()
+    async with serving(site):
+        settings = CrawlSettings(0, 0, 2, ignores=(slow, repeated))
+        await crawl(order_for(site.url()), tmp_path, settings=settings, heard=heard)
+
+    assert set(responses_in(tmp_path)) == set(map(site.url, ("/", long, "/b.html")))
+    assert [(each.url, each.pattern, each.source) for each in heard.ignores] == [
+        (site.url("/a/a/a/"), repeated, "handle_pre_response")
+    ]
+    assert heard.dropped_ignores == [slow]
+    assert any(repr(slow) in message for message in heard.messages)
+    assert matchers() == []
 
 
 async def test_traps_are_logged_and_left_unless_that_is_turned_off(tmp_path: Path) -> None:

@@ -229,9 +229,10 @@ class ArchiveApi:
 
     async def change_ignores(self, request: Request, body: IgnoresChange) -> ChangedIgnores:
         record = await self._find(request)
-        changed = await self._settings.change_ignores(Ident(record.ident), body)
+        origin = origin_of(request)
+        changed = await self._settings.change_ignores(Ident(record.ident), body, account=origin.account)
         details = {"added": changed.added, "removed": changed.removed}
-        await self._audit.record(origin_of(request), "job.ignores", record.run, **details)
+        await self._audit.record(origin, "job.ignores", record.run, **details)
         return changed
 
     async def list_ignore_sets(self, _request: Request) -> IgnoreSets:

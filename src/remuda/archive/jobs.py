@@ -192,8 +192,7 @@ class Jobs:
         ident = job_ident(url, origin.account, urls[1:])
         queue = queue_of(depth, tag=request.pipeline, is_large=request.large)
         sets = dict.fromkeys([*request.ignore_sets, GLOBAL_IGNORES])
-        for pattern in request.ignores:
-            validate(pattern)
+        await validate(request.ignores, origin.account)
         ignores = [*request.ignores, *(pattern for name in sets for pattern in patterns_of(name))]
         prefix, settings = self._store.prefix, request.settings
         job = {

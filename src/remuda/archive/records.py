@@ -73,6 +73,7 @@ class Record(Struct, rename="camel", kw_only=True):
     current: str = "[]"
     counts: str = "{}"
     settings: str = "{}"
+    dropped_ignores: str = "[]"
     files: str = "[]"
     storage: str = ""
 
@@ -99,6 +100,10 @@ class Record(Struct, rename="camel", kw_only=True):
     def credentials_for(self) -> list[str]:
         """The servers that it has a user and password for, or the first of them."""
         return msgspec.json.decode(self.servers, type=list[str])
+
+    def dropped(self) -> list[str]:
+        """The ignore patterns that took too long."""
+        return msgspec.json.decode(self.dropped_ignores, type=list[str])
 
     @property
     def options(self) -> OrderOptions:

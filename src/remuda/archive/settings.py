@@ -21,6 +21,7 @@ from remuda.archive.model import (
     ShortText,
 )
 from remuda.base.errors import InUse, InvalidArgument
+from remuda.fleet.origin import DEFAULT_ACCOUNT
 from remuda.keyspace import archive
 from remuda.store import Store, load_script
 
@@ -132,10 +133,12 @@ class JobSettingsEditor:
         """Has the pipeline end a job that it runs."""
         await self._change(ident, fields={"abort_requested": "true"})
 
-    async def change_ignores(self, ident: Ident, change: IgnoresChange) -> ChangedIgnores:
-        """Adds and removes ignore patterns. InvalidArgument, with the reason, if one cannot be used."""
-        for pattern in change.add:
-            validate(pattern)
+    async def change_ignores(
+        self, ident: Ident, change: IgnoresChange, *, account: str = DEFAULT_ACCOUNT
+    ) -> ChangedIgnores:
+        """Adds and removes ignore patterns, for somebody of this account. InvalidArgument, with the reason,
+        if one cannot be used."""
+        await validate(change.add, account)
         wanted = [*change.add, *(pattern for name in change.sets for pattern in patterns_of(name))]
         age, added, removed = await self._change(ident, add=list(dict.fromkeys(wanted)), remove=change.remove)
         return ChangedIgnores(added=added, removed=removed, settings_age=age)

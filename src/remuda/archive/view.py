@@ -89,11 +89,12 @@ class JobView(Struct, rename="camel", kw_only=True):
 
 
 class JobDetail(JobView, kw_only=True):
-    """The same with what was asked for, the servers that it has a user and password for, and the numbers of
-    all runs of the job, the newest first."""
+    """The same with what was asked for, the servers that it has a user and password for, the ignore patterns that
+    took too long and are not used any more, and the numbers of all runs of the job, the newest first."""
 
     options: OrderOptions
     credentials_for: list[str]
+    dropped_ignores: list[str]
     runs: list[int]
 
 
@@ -141,6 +142,7 @@ class JobsView:
             **{name: getattr(view, name) for name in view.__struct_fields__},
             options=record.options,
             credentials_for=record.credentials_for,
+            dropped_ignores=record.dropped,
             runs=[int(run.rpartition("-")[2]) for run in runs],
         )
 

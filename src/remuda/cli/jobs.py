@@ -66,6 +66,7 @@ def show_job(herd: HerdAddress, ident: str, *, run: int | None, log: int) -> Non
         ("size", f"{size(counts['bytes'])} received, {size(counts['warcBytes'])} of WARC"),
         ("deaths", str(job["deaths"]) if job["deaths"] else ""),
         ("settings", _settings(job["settings"])),
+        *(("too slow", Text(printable(pattern))) for pattern in job["droppedIgnores"]),
     ]
     for name, value in rows:
         if value:

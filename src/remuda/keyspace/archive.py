@@ -310,6 +310,7 @@ RUN = Key(
         "shipped": "number of its own log entries that the pipeline has sent",
         "current": "URLs that are being fetched, as JSON",
         "counts": "totals of the crawl, as JSON",
+        "droppedIgnores": "ignore patterns that took too long, as JSON; they are not used again in this run",
         "settings": "the settings at the end, as JSON",
         "files": "the finished files, as JSON: name, kind, size, sha256",
         "storage": "id of the storage that has the files",

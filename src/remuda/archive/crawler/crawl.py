@@ -8,7 +8,7 @@ import asyncio
 import errno
 import sqlite3
 import time
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterable
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
@@ -61,14 +61,17 @@ class Crawl:
         report: Report,
         *,
         network: Network,
+        dropped_ignores: Iterable[str] = (),
     ) -> None:
         """`directory` is new, or that of the crawl of the same order to resume. Finished files lie in it;
-        `directory/state` can be removed after the end."""
+        `directory/state` can be removed after the end. `dropped_ignores` are patterns that have taken too
+        long before."""
         self._order = order
         self._directory = directory
         self._settings = settings
         self._report = report
         self._network = network
+        self._dropped_ignores = dropped_ignores
         self._end: asyncio.Future[EndReason] | None = None
         self._asked_end: EndReason | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -187,7 +190,15 @@ class Crawl:
             max_body=order.max_body,
         )
         scope = ScopeRules(order, [*self._starts(), *frontier.start_urls()])
-        self._discovery = Discovery(order, frontier, scope, on_ignored=tally.ignored, on_loop=tally.loop)
+        ignores = Ignores(
+            primary_url=order.urls[0] if order.urls else "",
+            dropped=self._dropped_ignores,
+            on_wrong=tally.say,
+            on_dropped=tally.dropped,
+        )
+        self._discovery = Discovery(
+            order, frontier, scope, ignores, on_ignored=tally.ignored, on_loop=tally.loop
+        )
         self._schedule = Schedule(frontier, self._settings)
         self._visits = Visits(
             order,
@@ -232,11 +243,8 @@ class Crawl:
         self._tally.suppresses_ignores = settings.suppress_ignore_reports
         ignores = self._discovery.ignores
         if has_new_ignores:
-            primary = self._order.urls[0] if self._order.urls else ""
-            ignores = Ignores(settings.ignores, primary_url=primary, on_slow=self._tally.say)
-            for reason in ignores.invalid.values():
-                self._tally.say(reason)
-        self._discovery.apply(settings, ignores)
+            ignores.change(settings.ignores)
+        self._discovery.apply(settings)
         delays = f"[{settings.delay_min * 1000:.0f}, {settings.delay_max * 1000:.0f}]"
         self._tally.say(
             f"Settings updated:  {settings.concurrency} workers, {len(ignores)} ignores, "
@@ -347,6 +355,7 @@ class Crawl:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await self._discovery.ignores.close()
         self._connections.stop()
 
     def _commit_last(self, reason: EndReason) -> EndReason:

@@ -40,6 +40,7 @@ class Discovery:
         order: CrawlOrder,
         frontier: Frontier,
         scope: ScopeRules,
+        ignores: Ignores,
         *,
         on_ignored: Callable[[str, str], None],
         on_loop: Callable[[str], None],
@@ -51,11 +52,11 @@ class Discovery:
         self._on_loop = on_loop
         self._reported: set[str] = set()
         self._root_of = lru_cache(1024)(lambda number: Root.of(frontier.url_of(number)))
-        self.ignores = Ignores(())
+        self.ignores = ignores
         self.settings = CrawlSettings()
 
-    def apply(self, settings: CrawlSettings, ignores: Ignores) -> None:
-        self.settings, self.ignores = settings, ignores
+    def apply(self, settings: CrawlSettings) -> None:
+        self.settings = settings
         self._reported.clear()
 
     def look_through(
@@ -167,7 +168,8 @@ class Discovery:
         ]
 
     def admits(self, url: str) -> bool:
-        """Whether a URL is neither ignored nor a loop; reports it otherwise."""
+        """Whether a URL is neither ignored nor a loop; reports it otherwise. Patterns that take a process of
+        their own are tried when the URL's turn comes."""
         if url in self._reported:
             return False
         if (pattern := self.ignores.find(url)) is not None:

@@ -108,7 +108,8 @@ class CrawlSettings:
     concurrency: int = 3
     user_agent: str = USER_AGENT
     ignores: tuple[str, ...] = ()
-    """Patterns as the user typed them. Invalid ones are reported once and skipped: see `ignores.validate`."""
+    """Patterns as the user typed them. Invalid ones are reported once and skipped; those that take too long
+    are dropped: see `ignores.py`."""
     suppress_ignore_reports: bool = False
     offsite_links: bool = True
     """Follow links that leave the scope, one hop."""
@@ -193,6 +194,10 @@ class Report(Protocol):
         """Not called while `suppress_ignore_reports` is set."""
 
     def said(self, entry: StdoutEntry) -> None: ...
+
+    def dropped(self, pattern: str) -> None:
+        """An ignore pattern took too long. It is not used any more, nor is it to be when the crawl is
+        resumed."""
 
     def counted(self, counts: CrawlCounts, current: tuple[str, ...]) -> None:
         """The totals and the URLs being fetched now; at most a few times a second, and once at the end."""

@@ -48,6 +48,11 @@ class CrawlTally:
         if not self.suppresses_ignores:
             self._report.ignored(entry)
 
+    def dropped(self, pattern: str, reason: str) -> None:
+        """An ignore pattern is not used any more."""
+        self.say(reason)
+        self._report.dropped(pattern)
+
     def loop(self, url: str) -> None:
         self.say(f"LOOP {url} repeats itself; it is not followed.")
 

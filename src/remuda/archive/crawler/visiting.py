@@ -92,7 +92,11 @@ class Visits:
             await asyncio.wait([early])
         if claim.id in self._out_of_turn:
             return False
-        if (pattern := self._discovery.ignores.find(url)) is not None:
+        ignores = self._discovery.ignores
+        pattern = ignores.find(url)
+        if pattern is None and ignores.has_more:
+            pattern = await ignores.find_more(url)
+        if pattern is not None:
             self._tally.ignored(url, pattern, source="handle_pre_response")
             self._close_url(claim, UrlState.SKIPPED)
             return False

@@ -50,6 +50,8 @@ class JobJournal:
         self._news = asyncio.Event()
         self.counts = CrawlCounts()
         self.current: tuple[str, ...] = ()
+        self.dropped_ignores: list[str] = []
+        """Ignore patterns that took too long."""
         self.last_failure = ""
         """Why the last URL without a response had none."""
 
@@ -90,6 +92,9 @@ class JobJournal:
 
     def said(self, entry: StdoutEntry) -> None:
         self._write(entry)
+
+    def dropped(self, pattern: str) -> None:
+        self.dropped_ignores.append(pattern)
 
     def counted(self, counts: CrawlCounts, current: tuple[str, ...]) -> None:
         self.counts, self.current = counts, current

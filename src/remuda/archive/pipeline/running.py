@@ -139,6 +139,7 @@ class Running:
             record = msgspec.structs.replace(record, shipped=0)
         with JobJournal(directory / LOG, self._logs, record.run) as journal:
             await asyncio.to_thread(journal.resume, record.shipped)
+            journal.dropped_ignores = record.dropped
             if (directory / CRAWL).exists():
                 # Until the crawl reports again: a beat without them would have all of it metered once more.
                 journal.counts = msgspec.json.decode(record.counts, type=CrawlCounts)
@@ -188,6 +189,7 @@ class Running:
                 self._for_crawl(self._live),
                 journal,
                 network=self._place.network,
+                dropped_ignores=journal.dropped_ignores,
             )
             self._crawl = crawl
             if self._live.is_aborted:
@@ -297,6 +299,7 @@ class Running:
                 "host": socket.gethostname(),
                 "counts": _json(counts),
                 "current": _json(journal.current[:10]),
+                "droppedIgnores": _json(journal.dropped_ignores),
             },
         )
 

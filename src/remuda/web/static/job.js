@@ -64,6 +64,11 @@ function Body({ job, now, readAgain }) {
       <dt>Depth</dt>
       <dd>${job.depth}, scope ${job.options.scope ?? "original"}</dd>
       ${job.credentialsFor.length > 0 && html`<dt>Password for</dt><dd>${job.credentialsFor.join(", ")}</dd>`}
+      ${job.droppedIgnores.length > 0 &&
+      html`
+        <dt>Too slow</dt>
+        <dd>${count(job.droppedIgnores.length, "ignore pattern")} not used any more: ${job.droppedIgnores.map((each) => html`<code key=${each}>${each}</code> `)}</dd>
+      `}
     </dl>
     ${!hasEnded(job) && html`<${Controls} job=${job} readAgain=${readAgain} />`}
     ${job.files.length > 0 && html`<${Files} files=${job.files} />`}
