@@ -119,6 +119,7 @@ def test_noise_in_documents_raises_nothing() -> None:
         b"<style>url(x)'" + b"\\'" * 100_000,
         b"<style>" + b"image-set(" * 100_000,
         b"<style>" + b"image-set(()" * 100_000,
+        b"<style>image-set(url(" + b" " * 3_000 + b"'x' y))",
         b"<!--" * 100_000,
         b"<!---->" * 100_000,
         b"<input hidden" * 40_000,

@@ -156,6 +156,10 @@ def test_srcset(srcset: str, urls: list[str]) -> None:
             "a{b:image-set('x.png' 1x, url(y.png) 2x, \"z.png\" type('image/png') 3x)} c{content:'no'}",
             ["x.png", "y.png", "z.png"],
         ),
+        (
+            "a{b:image-set(url( 'x.png' ) 1x, url(\"y.png\") 2x, url( z.png ) 3x)}",
+            ["x.png", "y.png", "z.png"],
+        ),
         ("a{b:-webkit-image-set(url(x.png) 1x", ["x.png"]),
     ],
 )

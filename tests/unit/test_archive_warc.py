@@ -3,6 +3,7 @@
 import asyncio
 import gzip
 import re
+import time
 import zipfile
 from pathlib import Path
 
@@ -267,6 +268,17 @@ async def test_malformed_chunks_are_kept_however_they_come(
         assert response.body.payload_digest == sha1(body)
         assert (response.is_malformed, response.truncated) == (True, "unspecified")
         assert not connection.is_open
+
+
+async def test_a_size_of_blanks_takes_no_time(tmp_path: Path) -> None:
+    head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+    began = time.thread_time()
+
+    pieces = [head, b" " * 20_000 + b"x"]
+    response, _ = await fed(pieces, tmp_path, has_ended=True, max_body=1 << 20)
+
+    assert response.is_malformed
+    assert time.thread_time() - began < 2.0
 
 
 # Addresses

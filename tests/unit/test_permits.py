@@ -1,5 +1,6 @@
 """What clients may tell a browser: all that common tools use, and nothing that reaches the machine."""
 
+import time
 from typing import Any
 
 import pytest
@@ -328,10 +329,23 @@ def test_a_variable_for_firefox_that_is_not_listed_is_refused(env: Any) -> None:
     assert "'env'" in refusal("firefox_env", env)
 
 
-def test_a_harmless_variable_for_firefox_passes() -> None:
-    env = {"MOZ_HEADLESS": "1", "TZ": "Europe/Berlin", "LANG": "de_DE.UTF-8"}
+@pytest.mark.parametrize(
+    "zone",
+    ["Europe/Berlin", "America/North_Dakota/New_Salem", "America/Port-au-Prince", "Etc/GMT+5", "EST5EDT"],
+)
+def test_a_harmless_variable_for_firefox_passes(zone: str) -> None:
+    env = {"MOZ_HEADLESS": "1", "TZ": zone, "LANG": "de_DE.UTF-8"}
 
     assert Sieve().firefox_env(env, where=WHERE) == env
+
+
+def test_a_long_time_zone_takes_no_time() -> None:
+    began = time.thread_time()
+
+    for _ in range(100):  # As many sets of capabilities may each have one.
+        refusal("firefox_env", {"TZ": "z" * 120})
+
+    assert time.thread_time() - began < 2.0
 
 
 @pytest.mark.parametrize(

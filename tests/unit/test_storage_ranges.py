@@ -1,5 +1,7 @@
 """Which bytes a request gets."""
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -55,6 +57,14 @@ def test_a_range_is_understood_or_ignored(header: str, span: ByteSpan | None) ->
 )
 def test_a_range_beyond_the_file_cannot_be_satisfied(header: str) -> None:
     assert decide("GET", {"range": header}, VERSION).status == 416
+
+
+def test_a_range_of_blanks_takes_no_time() -> None:
+    blanks = " " * 2_000
+    began = time.thread_time()
+
+    assert find_span(f"bytes={blanks}-{blanks}x", 100) is None
+    assert time.thread_time() - began < 2.0
 
 
 def test_of_an_empty_file_there_is_no_part() -> None:

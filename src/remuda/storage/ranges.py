@@ -7,7 +7,8 @@ from email.utils import formatdate, parsedate_to_datetime
 from typing import NamedTuple
 
 _SET = re.compile(r"\s*bytes\s*=(.*)", re.ASCII | re.IGNORECASE | re.DOTALL)
-_RANGE = re.compile(r"\s*(\d*)\s*-\s*(\d*)\s*", re.ASCII)
+# Possessive: with what is between two numbers, nothing is tried twice.
+_RANGE = re.compile(r"\s*+(\d*+)\s*+-\s*+(\d*+)\s*+", re.ASCII)
 # Beyond every file, and short enough for Python to read.
 _MOST_DIGITS = 18
 

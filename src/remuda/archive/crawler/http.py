@@ -17,8 +17,9 @@ MAX_HEAD = 256 << 10
 MAX_INTERIM = 20
 """Answers with 1xx before the real one."""
 _END_OF_HEAD = re.compile(rb"\r?\n\r?\n")
-_CHUNK_SIZE = re.compile(rb"[ \t]*([0-9a-fA-F]{1,16})[ \t]*(?:;[^\r\n]*)?\r?\n")
-_CHUNK_SIZE_BEGUN = re.compile(rb"[ \t]*[0-9a-fA-F]{0,16}[ \t]*(?:;[^\r\n]*)?\r?")
+# Possessive: of a line of blanks, none is tried twice.
+_CHUNK_SIZE = re.compile(rb"[ \t]*+([0-9a-fA-F]{1,16}+)[ \t]*+(?:;[^\r\n]*+)?\r?\n")
+_CHUNK_SIZE_BEGUN = re.compile(rb"[ \t]*+[0-9a-fA-F]{0,16}+[ \t]*+(?:;[^\r\n]*+)?\r?")
 _MAX_CHUNK_LINE = 4096
 MAX_CHUNK_LINES = 200_000
 """Lines between the chunks of a body. One with more of them must have so many bytes for each: a server that

@@ -401,7 +401,9 @@ _CSS = re.compile(
     re.I | re.S,
 )
 # What is in an image-set(...): the types of its pictures are strings, too.
-_CSS_SET = re.compile(r"""type\([^)]*\)|url\(\s*["']?([^"')]*)["']?\s*\)|"([^"\n]*)"|'([^'\n]*)'""", re.I)
+_CSS_SET = re.compile(
+    r"""type\([^)]*\)|url\(\s*+(?:"([^")]*+)"|'([^')]*+)'|([^\s"')]*+))\s*+\)|"([^"\n]*)"|'([^'\n]*)'""", re.I
+)
 _CSS_ESCAPE = re.compile(r"\\(?:([0-9a-fA-F]{1,6})\s?|(.))", re.S)
 
 
@@ -415,7 +417,7 @@ def urls_of_css(text: str) -> Iterable[str]:
     found: list[str] = []
     for match in islice(_CSS.finditer(text), MAX_CSS_TOKENS):
         if match["set"]:
-            urls = [each[1] or each[2] or each[3] for each in _CSS_SET.finditer(match["set"])]
+            urls = [each[each.lastindex] for each in _CSS_SET.finditer(match["set"]) if each.lastindex]
         else:
             urls = [match["u3"] or match["u1"] or match["u2"] or match["i1"] or match["i2"]]
         found += [

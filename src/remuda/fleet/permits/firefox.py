@@ -59,7 +59,9 @@ VARIABLES: Mapping[str, Form] = {
     ),
     **table(_LOCALE, "LANG LANGUAGE LC_ALL LC_MESSAGES LC_TIME"),
     # Not a path: the C library would read that file.
-    "TZ": form(r"[A-Za-z]{1,20}([/_+-]?[A-Za-z0-9]{1,20}){0,4}", "a time zone such as Europe/Berlin"),
+    "TZ": form(
+        r"[A-Za-z][A-Za-z0-9]{0,29}([/_+-][A-Za-z0-9]{1,20}){0,4}", "a time zone such as Europe/Berlin"
+    ),
 }
 
 _SWITCHED = """
