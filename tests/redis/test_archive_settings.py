@@ -4,8 +4,8 @@ import pytest
 
 from jobs import IDENT, job_fields, new_pipeline, queue_job, run_job
 from remuda.archive.jobs import Jobs
-from remuda.archive.model import Ident, JobSettings, JobState
-from remuda.archive.settings import MOST_IGNORES, IgnoresChange, JobSettingsEditor, SettingsChange
+from remuda.archive.model import MOST_IGNORES, Ident, JobSettings, JobState
+from remuda.archive.settings import IgnoresChange, JobSettingsEditor, SettingsChange
 from remuda.base.errors import InUse, InvalidArgument
 from remuda.keyspace import archive
 from remuda.store import Store

@@ -148,6 +148,7 @@ Milliseconds = Annotated[int, Meta(ge=0, le=9_999_999)]
 Downloaders = Annotated[int, Meta(ge=1, le=99)]
 ShortText = Annotated[str, Meta(max_length=1000)]
 Pattern = Annotated[str, Meta(min_length=1, max_length=2000)]
+MOST_IGNORES = 10_000
 
 
 def flag(is_set: bool) -> str:

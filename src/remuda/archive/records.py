@@ -9,6 +9,7 @@ from msgspec import Meta, Struct
 
 from remuda.archive.model import (
     INFINITE,
+    MOST_IGNORES,
     Ident,
     JobSettings,
     JobState,
@@ -40,7 +41,7 @@ class JobRequest(Struct, kw_only=True, rename="camel"):
     note: ShortText = ""
     settings: JobSettings = JobSettings()
     options: OrderOptions = OrderOptions()
-    ignores: list[Pattern] = []
+    ignores: Annotated[list[Pattern], Meta(max_length=MOST_IGNORES)] = []
     ignore_sets: list[str] = []
     pipeline: str = ""
     large: bool = False

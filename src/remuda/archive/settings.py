@@ -11,6 +11,7 @@ from remuda.archive.agents import find_user_agent
 from remuda.archive.crawler.model import USER_AGENT, CrawlSettings
 from remuda.archive.ignores import patterns_of, validate
 from remuda.archive.model import (
+    MOST_IGNORES,
     OPEN,
     SETTINGS_FIELDS,
     Downloaders,
@@ -33,8 +34,6 @@ _CHANGE = load_script(
     shared="job.lua",
 )
 
-MOST_IGNORES = 10_000
-
 
 class SettingsChange(Struct, rename="camel"):
     """Settings to change; what is not named stays. Delays are in milliseconds."""
@@ -52,8 +51,8 @@ class SettingsChange(Struct, rename="camel"):
 class IgnoresChange(Struct):
     """Ignore patterns to add to a job and to remove from it, and named sets whose patterns to add."""
 
-    add: list[Pattern] = []
-    remove: list[str] = []
+    add: Annotated[list[Pattern], msgspec.Meta(max_length=MOST_IGNORES)] = []
+    remove: Annotated[list[str], msgspec.Meta(max_length=MOST_IGNORES)] = []
     sets: list[Annotated[str, msgspec.Meta(max_length=100)]] = []
 
 
