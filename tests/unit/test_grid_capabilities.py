@@ -6,6 +6,8 @@ import pytest
 
 from remuda.base.errors import InvalidArgument
 from remuda.grid.capabilities import (
+    MAX_CAPABILITIES,
+    MAX_NAME,
     MAX_SETS,
     Capabilities,
     Offer,
@@ -87,6 +89,14 @@ def test_extension_capabilities_go_through_unseen() -> None:
         (request(firstMatch={}), "'firstMatch' must be a list of at least one object"),
         (request(firstMatch=[{}, "x"]), "'firstMatch[1]' must be an object, not a string"),
         (request(firstMatch=[{}] * (MAX_SETS + 1)), "'firstMatch' has 101 objects; it may have 100"),
+        (
+            request(alwaysMatch={f"a:{number}": 1 for number in range(MAX_CAPABILITIES + 1)}),
+            "'alwaysMatch' has 1001 capabilities; it may have 1000",
+        ),
+        (
+            request(firstMatch=[{"browserVersion": "1." * MAX_NAME}]),
+            "'browserVersion' in firstMatch[0] has 400 characters; it may have 200",
+        ),
     ],
 )
 def test_a_request_of_the_wrong_shape_is_refused_with_what_is_wrong(body: Any, message: str) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from remuda.base.errors import InvalidArgument, SessionLost, StoreUnavailable
 from remuda.fleet.relay import Answer
-from remuda.grid.wire import answer_error, answer_value, is_webdriver, read_json
+from remuda.grid.wire import MAX_VALUES, answer_error, answer_value, is_webdriver, read_json
 
 
 def test_a_value_is_wrapped_as_clients_expect() -> None:
@@ -41,6 +41,11 @@ def test_an_error_has_its_status_its_code_and_its_message(
 def test_a_body_that_is_no_json_is_the_clients_mistake(body: bytes) -> None:
     with pytest.raises(InvalidArgument, match="The body is not valid JSON"):
         read_json(body)
+
+
+def test_a_body_of_many_small_values_is_refused_before_it_is_read() -> None:
+    with pytest.raises(InvalidArgument, match=f"more than {MAX_VALUES} values"):
+        read_json(b"[" + b"[]," * MAX_VALUES + b"[]]")
 
 
 def test_a_body_that_is_json_is_read() -> None:

@@ -46,6 +46,11 @@ _COMPARISON = re.compile(r"(<=|<|>=|>|=)\s*(\d{1,9}(?:\.\d{1,9}){0,9})")
 _DOWNLOADS = "se:downloadsEnabled"
 MAX_SETS = 100
 """Sets that a request may choose from: each is looked at again whenever a slot becomes free."""
+MAX_CAPABILITIES = 1000
+"""Capabilities of a set: those of `alwaysMatch` are in each."""
+MAX_NAME = 200
+"""Characters of a browser's name, version or platform, which are compared with each offer again and again."""
+_COMPARED = ("browserName", "browserVersion", "platformName")
 _MAX_WORDS = 200
 
 
@@ -105,6 +110,10 @@ def validate(capabilities: Any, where: str) -> Capabilities:
     """The capabilities without nulls; InvalidArgument when one is unknown or of the wrong kind."""
     if not isinstance(capabilities, dict):
         raise InvalidArgument(f"{where!r} must be an object, not {kind_of(capabilities)}")
+    if len(capabilities) > MAX_CAPABILITIES:
+        raise InvalidArgument(
+            f"{where!r} has {len(capabilities)} capabilities; it may have {MAX_CAPABILITIES}"
+        )
     valid = {name: value for name, value in capabilities.items() if value is not None}
     for name, value in valid.items():
         _validate_one(name, value, where)
@@ -119,6 +128,8 @@ def _validate_one(name: str, value: Any, where: str) -> None:
         raise InvalidArgument(f"{where} has the unknown capability {name!r}")
     if not isinstance(value, kinds):
         raise InvalidArgument(f"{name!r} in {where} is {value!r}, which is {kind_of(value)}")
+    if name in _COMPARED and isinstance(value, str) and len(value) > MAX_NAME:
+        raise InvalidArgument(f"{name!r} in {where} has {len(value)} characters; it may have {MAX_NAME}")
     choices = _CHOICES.get(name)
     if choices and isinstance(value, str) and value not in choices:
         raise InvalidArgument(f"{name!r} in {where} is {value!r}; it may be one of {', '.join(choices)}")

@@ -14,6 +14,9 @@ HUB = "/wd/hub"
 
 # W3C WebDriver 6.3, "send a response".
 HEADERS = (("Cache-Control", "no-cache"),)
+MAX_VALUES = 100_000
+"""Values in the JSON of a request. Each takes up to thirty times its length of memory, and the reader holds
+the interpreter for all of them: 64 MB of empty lists would be 1.6 GB, and 4 s."""
 
 _webdriver = re.compile(rf"{HUB}/|/*{SESSION}(?![^/?])|/se/|/status(?![^?])").match
 
@@ -35,7 +38,10 @@ def answer_error(error: RemudaError) -> Answer:
 
 
 def read_json(body: bytes) -> Any:
-    """The JSON of a request; InvalidArgument when it is none."""
+    """The JSON of a request; InvalidArgument when it is none, or has too many values."""
+    # Each value begins behind one of these. What large bodies carry, files in base64, has none of them.
+    if sum(map(body.count, (b",", b"[", b"{"))) > MAX_VALUES:
+        raise InvalidArgument(f"The body has more than {MAX_VALUES} values")
     try:
         return msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

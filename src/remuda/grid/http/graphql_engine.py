@@ -29,7 +29,8 @@ from remuda.grid.http.graphql_resolvers import Look, Selenium, Webgrid
 
 log = get_logger(__name__)
 
-MAX_TOKENS = 1000
+# The introspection has 183. Validating takes the square of their number.
+MAX_TOKENS = 500
 # The introspection that GraphiQL and its like send has 15 levels.
 MAX_DEPTH = 16
 MAX_FIELDS = 100
