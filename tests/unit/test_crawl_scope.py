@@ -1,10 +1,14 @@
 """Which URLs a crawl fetches: exactly those of its scope, in each mode."""
 
 import asyncio
+import threading
+import time
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
+from protego import Protego
 
 from processes import matchers
 from remuda.archive.crawler.model import CrawlScope, CrawlSettings
@@ -152,6 +156,43 @@ async def test_robots_are_obeyed_only_where_that_is_asked_for(tmp_path: Path) ->
         assert set(responses_in(tmp_path / "free")) == set(
             map(site.url, ("/", "/open.html", "/closed/page.html"))
         )
+
+
+async def test_a_long_robots_txt_is_read_and_asked_beside_the_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = Site()
+    site.page("/", "/open.html", "/closed/page.html")
+    site.page("/open.html")
+    rules = "".join(f"Disallow: *ab{number}\n" for number in range(20_000))
+    site.add("/robots.txt", answer(f"User-agent: *\nDisallow: /closed/\n{rules}", kind="text/plain"))
+    threads: list[threading.Thread] = []
+
+    def noting(work: Any) -> Any:
+        def noted(*args: Any) -> Any:
+            threads.append(threading.current_thread())
+            return work(*args)
+
+        return noted
+
+    for name in ("parse", "can_fetch"):
+        monkeypatch.setattr(Protego, name, noting(getattr(Protego, name)))
+    async with serving(site):
+        await crawl(order_for(site.url(), obey_robots=True), tmp_path)
+
+    assert set(responses_in(tmp_path)) == set(map(site.url, ("/", "/open.html", "/robots.txt")))
+    assert len(threads) == 4
+    assert threading.main_thread() not in threads
+
+
+def test_a_rule_with_many_asterisks_takes_no_time() -> None:
+    began = time.thread_time()
+
+    assert Protego.parse(f"User-agent: *\nDisallow: /{'*a' * 8}!\n").can_fetch(
+        f"http://x.example/{'a' * 120}", "us"
+    )
+
+    assert time.thread_time() - began < 2.0
 
 
 CLOSED = answer("User-agent: *\nDisallow: /closed/\n", kind="text/plain")

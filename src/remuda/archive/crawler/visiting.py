@@ -26,6 +26,8 @@ MAX_THROTTLED = 10
 """Tries of a URL that is answered with 429 or 503."""
 MAX_ROBOTS = 500 << 10
 """Bytes of a robots.txt that are read (RFC 9309 2.5)."""
+LONG_ROBOTS = 16 << 10
+"""Bytes. Each rule of a longer one is tried in a thread: half a second for URLs that are made for it."""
 MAX_ROBOTS_REDIRECTS = 5
 """Redirects from a robots.txt that are followed (RFC 9309 2.3.1.2)."""
 _THROTTLED = frozenset((429, 503))
@@ -37,14 +39,17 @@ class RobotRules:
 
     def __init__(self, response: FetchedResponse | None) -> None:
         """`response` is that of its robots.txt; None if there was none, and then everything is allowed: the
-        pages will fail in the same way."""
+        pages will fail in the same way. Blocks while a long one is parsed."""
         self._rules: Protego | None = None
+        self.is_long = False
+        """Whether `allow` blocks."""
         # RFC 9309 2.3.1.4: a server that fails may have rules that cannot be seen.
         self._is_closed = response is not None and response.status >= 500
         if response is not None and response.status == 200:
             import protego
 
             text = response.read_document(limit=MAX_ROBOTS)
+            self.is_long = len(text) > LONG_ROBOTS
             self._rules = protego.Protego.parse(text.decode("utf-8", "replace"))
 
     def allow(self, url: str, user_agent: str) -> bool:
@@ -214,9 +219,13 @@ class Visits:
         if asked is None:
             asked = self.robots[root] = asyncio.ensure_future(self._fetch_robots(root, claim))
         rules = await asyncio.shield(asked)
-        # RFC 9309 2.2.2: /robots.txt is always allowed.
-        is_robots = claim.url == root + "/robots.txt"
-        return is_robots or rules.allow(claim.url, self._discovery.settings.user_agent)
+        agent = self._discovery.settings.user_agent
+        if claim.url == root + "/robots.txt":  # RFC 9309 2.2.2: it is always allowed.
+            return True
+        if not rules.is_long:
+            return rules.allow(claim.url, agent)
+        async with self._reading:
+            return await asyncio.to_thread(rules.allow, claim.url, agent)
 
     async def _fetch_robots(self, root: str, reason: ClaimedUrl) -> RobotRules:
         """The rules of a server, wherever it redirects to for them. All responses are archived like pages,
@@ -233,7 +242,7 @@ class Visits:
                 rules = RobotRules(None)
                 break
             try:
-                rules = RobotRules(exchange.response)
+                rules = await asyncio.to_thread(RobotRules, exchange.response)
                 url = _target_of(exchange)
                 # Before the redirect is taken in, by which its target would get a turn of its own.
                 following = self._claim_out_of_turn(url, reason, redirects=len(asked)) if url else None
