@@ -18,6 +18,7 @@ from remuda.gateway import bidi
 from remuda.gateway.frames import NORMAL, NOT_TEXT, POLICY, TOO_BIG
 from remuda.grid.model import State
 from remuda.grid.sessions import Sessions
+from remuda.grid.wire import MAX_VALUES
 from remuda.keyspace import grid
 from remuda.store import Store
 from scripted_workers import Door, front_door
@@ -66,6 +67,12 @@ async def test_a_client_asks_whether_it_may_have_a_session(door: Door, path: str
         ({"id": True, "method": "session.status", "params": {}}, None, "invalid argument"),
         ({"id": 1, "method": "session.status"}, 1, "invalid argument"),
         ({"id": 1, "method": "session.status", "params": []}, 1, "invalid argument"),
+        pytest.param(
+            {"id": 1, "method": "session.status", "params": {"x": [[]] * MAX_VALUES}},
+            None,
+            "invalid argument",
+            id="many values",
+        ),
         ({"id": 1, "method": "browsingContext.getTree", "params": {}}, 1, "invalid session id"),
         ({"id": 1, "method": "session.end", "params": {}}, 1, "invalid session id"),
         ({"id": 1, "method": "browser.close", "params": {}}, 1, "invalid session id"),

@@ -16,6 +16,7 @@ import msgspec
 
 from remuda.accounts.model import EVERYTHING
 from remuda.base.errors import (
+    InvalidArgument,
     RemudaError,
     SessionNotCreated,
     UpstreamLost,
@@ -48,6 +49,7 @@ from remuda.gateway.frames import (
     server_frame,
     unmask,
 )
+from remuda.grid.wire import read_json
 
 log = get_logger(__name__)
 
@@ -417,9 +419,9 @@ class _Talk:
 def _read_command(text: bytes) -> tuple[int, str, dict[str, Any]]:
     """Id, method and parameters of a command (W3C WebDriver BiDi 6.3); Failure when it is none."""
     try:
-        command = msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise Failure("invalid argument", f"The message is not valid JSON: {error}") from error
+        command = read_json(text, "The message")
+    except InvalidArgument as error:
+        raise Failure("invalid argument", error.message) from error
     number = command.get("id") if isinstance(command, dict) else None
     if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number < 1 << 53:
         number = None

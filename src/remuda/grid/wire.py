@@ -37,12 +37,12 @@ def answer_error(error: RemudaError) -> Answer:
     return Answer(error.status, body, headers=tuple(error.headers().items()))
 
 
-def read_json(body: bytes) -> Any:
+def read_json(body: bytes, name: str = "The body") -> Any:
     """The JSON of a request; InvalidArgument when it is none, or has too many values."""
     # Each value begins behind one of these. What large bodies carry, files in base64, has none of them.
     if sum(map(body.count, (b",", b"[", b"{"))) > MAX_VALUES:
-        raise InvalidArgument(f"The body has more than {MAX_VALUES} values")
+        raise InvalidArgument(f"{name} has more than {MAX_VALUES} values")
     try:
         return msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InvalidArgument(f"The body is not valid JSON: {error}") from error
+        raise InvalidArgument(f"{name} is not valid JSON: {error}") from error
