@@ -58,6 +58,27 @@ async def test_a_crawl_in_a_long_delay_hears_of_new_settings(tmp_path: Path) -> 
     assert end.counts.downloaded == 3
 
 
+async def test_other_jobs_have_their_turn_while_many_start_urls_are_taken_in(tmp_path: Path) -> None:
+    order = order_for(*(f"http://host{number}.example/" for number in range(3000)))
+    paused = CrawlSettings(is_paused=True)
+    first = Crawl(order, tmp_path, paused, Heard(), network=NETWORK)
+    task = asyncio.create_task(first.run())
+    await asyncio.sleep(0)
+    first.suspend()
+    assert (await task).counts.queued < 3000
+
+    heard = Heard()
+    again = Crawl(order, tmp_path, paused, heard, network=NETWORK)
+    task = asyncio.create_task(again.run())
+    await asyncio.sleep(0)
+    again.apply(CrawlSettings(concurrency=7, is_paused=True))
+    await eventually(lambda: heard.counts and heard.counts[-1].queued == 3000)
+    again.abort()
+    await task
+
+    assert any(message.startswith("Settings updated:  7 workers") for message in heard.messages)
+
+
 async def test_offsite_links_can_be_turned_off_for_what_is_queued_already(tmp_path: Path) -> None:
     site = Site()
     async with serving(site):

@@ -102,6 +102,7 @@ class Record(Struct, rename="camel", kw_only=True):
         """The servers that it has a user and password for, or the first of them."""
         return msgspec.json.decode(self.servers, type=list[str])
 
+    @property
     def dropped(self) -> list[str]:
         """The ignore patterns that took too long."""
         return msgspec.json.decode(self.dropped_ignores, type=list[str])

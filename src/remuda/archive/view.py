@@ -89,8 +89,8 @@ class JobView(Struct, rename="camel", kw_only=True):
 
 
 class JobDetail(JobView, kw_only=True):
-    """The same with what was asked for, the servers that it has a user and password for, the ignore patterns that
-    took too long and are not used any more, and the numbers of all runs of the job, the newest first."""
+    """The same with what was asked for, the servers that it has a user and password for, the ignore patterns
+    that took too long and are not used any more, and the numbers of all runs of the job, the newest first."""
 
     options: OrderOptions
     credentials_for: list[str]

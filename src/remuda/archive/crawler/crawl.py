@@ -8,7 +8,7 @@ import asyncio
 import errno
 import sqlite3
 import time
-from collections.abc import Coroutine, Iterable
+from collections.abc import AsyncIterator, Coroutine, Iterable
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
@@ -46,6 +46,8 @@ log = get_logger(__name__)
 
 TICK = 0.2
 """Seconds between two commits, and between two reports of the counts."""
+TURN = 200
+"""Start URLs that are taken in at a time, while other jobs wait: some 20 ms."""
 # Space that is given up when the disk is full, so that the last marks can be written.
 _RESERVE = 4 << 20
 
@@ -106,7 +108,7 @@ class Crawl:
     async def run(self) -> CrawlEnd:
         """Crawls to the end. Cancelling it is like a suspension. Only a broken directory raises."""
         try:
-            self._open()
+            await self._open()
         except (DiskFull, OSError, sqlite3.Error) as error:
             if not _is_full(error):
                 raise
@@ -142,9 +144,8 @@ class Crawl:
 
     # Opening
 
-    def _open(self) -> None:
+    async def _open(self) -> None:
         state = self._directory / "state"
-        self._end = asyncio.get_running_loop().create_future()
         spool = make_spool(state / "spool")
         with self._reserve.open("wb") as reserve:
             reserve.write(bytes(_RESERVE))
@@ -158,11 +159,14 @@ class Crawl:
             self._recorder = CrawlRecorder(self._order, self._directory, name=name.decode(), sizes=sizes)
             opened.callback(self._recorder.close)
             self._prepare(spool)
-            if frontier.read_note("name") is None:
-                self._seed(self._starts())
+            if await self._seed(is_new=frontier.read_note("name") is None):
                 frontier.write_note("name", name)
             self._commit()
             opened.pop_all()
+        self._end = asyncio.get_running_loop().create_future()
+        if self._settings is not self._discovery.settings:  # They have changed meanwhile.
+            self._use(self._settings, has_new_ignores=True)
+            self._schedule.apply(self._settings)
         self._schedule.list_hosts(frontier.hosts())
         if self._asked_end is not None:
             self._finish(self._asked_end)
@@ -189,7 +193,7 @@ class Crawl:
             credentials=order.credentials,
             max_body=order.max_body,
         )
-        scope = ScopeRules(order, [*self._starts(), *frontier.start_urls()])
+        self._scope = scope = ScopeRules(order, frontier.start_urls())
         ignores = Ignores(
             primary_url=order.urls[0] if order.urls else "",
             dropped=self._dropped_ignores,
@@ -212,23 +216,24 @@ class Crawl:
         )
         self._use(self._settings, has_new_ignores=True)
 
-    def _starts(self) -> list[str]:
-        """The start URLs that can be fetched."""
+    async def _seed(self, *, is_new: bool) -> bool:
+        """Begins with the start URLs that can be fetched; a crawl that is resumed only learns its scope.
+        False if it is to end before it has all of them."""
         starts: dict[str, None] = {}
-        for line in self._order.urls:
+        async for line in self._in_turns(self._order.urls):
             with suppress(InvalidArgument):
                 url = normalise(line)
                 if not url.startswith("ftp:"):
                     starts[url] = None
-        return list(starts)
-
-    def _seed(self, starts: list[str]) -> None:
+                    self._scope.extend(url)
+        if not is_new or self._is_cut_short:
+            return False
         left_out = len(self._order.urls) - len(starts)
         if left_out:
             self._tally.say(
                 f"{left_out} start URLs are left out: they occur twice, or are not URLs of web sites."
             )
-        for url in starts:
+        async for url in self._in_turns(starts):
             host = host_of(url)
             for name, value in self._order.cookies.items():
                 self._cookies.give(host, name, value)
@@ -237,6 +242,22 @@ class Crawl:
             self._frontier.add([Found(url, host, 0, 0, 0, 0, 0)])
             if self._order.sitemaps:
                 self._frontier.add(self._discovery.sitemaps_of(url, self._frontier.id_of(url) or 0))
+        return not self._is_cut_short
+
+    async def _in_turns(self, urls: Iterable[str]) -> AsyncIterator[str]:
+        """The same, with a pause for other jobs now and then: a file of URLs may have a million. It stops
+        when the crawl is to end."""
+        for number, url in enumerate(urls, 1):
+            yield url
+            if number % TURN == 0:
+                await asyncio.sleep(0)
+                if self._is_cut_short:
+                    return
+
+    @property
+    def _is_cut_short(self) -> bool:
+        """Whether the crawl is to end while it takes in its start URLs; a few of them are no matter."""
+        return self._asked_end is not None and len(self._order.urls) > TURN
 
     def _use(self, settings: CrawlSettings, *, has_new_ignores: bool) -> None:
         self._fetcher.user_agent = " ".join(settings.user_agent.split())

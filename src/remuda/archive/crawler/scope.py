@@ -68,12 +68,12 @@ def are_kin(host: str, other: str) -> bool:
 class ScopeRules:
     """The rules of one job."""
 
-    def __init__(self, order: CrawlOrder, starts: Iterable[str]) -> None:
+    def __init__(self, order: CrawlOrder, starts: Iterable[str] = ()) -> None:
         self._order = order
         self._keeps_below = order.no_parent and order.scope is CrawlScope.ORIGINAL
         self._hosts: set[str] = set()
         self._domains: set[str] = set()
-        self._prefixes: tuple[str, ...] = ()
+        self._prefixes: set[str] = set()
         for url in starts:
             self.extend(url)
 
@@ -82,9 +82,7 @@ class ScopeRules:
         host = host_of(url)
         self._hosts.add(host)
         self._domains.add(host.removeprefix("www."))
-        prefix = directory_of(url).partition(":")[2]
-        if prefix not in self._prefixes:
-            self._prefixes += (prefix,)
+        self._prefixes.add(directory_of(url).partition(":")[2])
 
     def covers(self, url: str, host: str) -> bool:
         """Whether a URL is part of the site itself."""
@@ -92,7 +90,10 @@ class ScopeRules:
             parts = host.split(".")
             return any(".".join(parts[start:]) in self._domains for start in range(len(parts)))
         if self._order.scope is CrawlScope.PREFIX:
-            return url.partition(":")[2].startswith(self._prefixes)
+            # A job may have many start URLs, but a URL has few directories.
+            path = url.partition(":")[2]
+            ends = (number for number, letter in enumerate(path, 1) if letter == "/")
+            return any(path[:end] in self._prefixes for end in ends)
         return host in self._hosts
 
     def accepts(
