@@ -40,11 +40,14 @@ async def test_a_job_is_asked_for_and_followed_to_its_end(store: Store, page: Pa
         claim = await claim_job(store, pipeline)
         assert claim is not None
         counts = msgspec.json.encode(CrawlCounts(queued=9, finished=4, bytes=4321, r2xx=4)).decode()
-        await Jobs(store).beat(claim, pipeline, Progress({}, {"counts": counts}))
+        await Jobs(store).beat(
+            claim, pipeline, Progress({}, {"counts": counts, "droppedIgnores": '["(a<b>*)*c"]'})
+        )
         entry = DownloadEntry(1.0, "http://www.example.com/page", 404, "OK", False, True)
         await Logs(store).append(claim.run, [msgspec.json.encode(entry)])
         await page.sees("running", at="#jobs .state")
         await page.sees("4 of 9 done", at="aside")
+        await page.sees("1 ignore pattern not used any more: (a<b>*)*c", at="aside dl")
         await page.sees("404 http://www.example.com/page", at="aside .lines .warning")
 
         await Jobs(store).finish(claim.run, JobState.COMPLETED, asker=pipeline)

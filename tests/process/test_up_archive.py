@@ -211,7 +211,9 @@ async def test_a_list_of_urls_is_one_job_with_the_options_that_were_named(herd: 
 async def test_jobs_are_shown_and_their_settings_changed(herd: Herd) -> None:
     async with serving_site(3) as site:
         site.is_open.clear()
-        _, output = await remuda(herd, "archive", site.url, "--detach", "--note", "closing")
+        slow = "(?=h)((.|.)+)+!"
+        options = ("--detach", "--note", "closing", "--ignore", slow)
+        _, output = await remuda(herd, "archive", site.url, *options)
         ident = output.strip()
         assert ident in (await remuda(herd, "jobs"))[1]
         _, changed = await remuda(herd, "jobs", "set", ident, "--concurrency", "7", "--delay", "1-2")
@@ -224,6 +226,12 @@ async def test_jobs_are_shown_and_their_settings_changed(herd: Herd) -> None:
         assert status == 1
         assert "(" in refused
         assert "closing" in (await remuda(herd, "jobs", "show", ident))[1]
+
+        async def says_what_was_dropped() -> bool:
+            lines = (await remuda(herd, "jobs", "show", ident))[1].splitlines()
+            return any(line.split() == ["too", "slow", slow] for line in lines)
+
+        await eventually(says_what_was_dropped, deadline=60)
         assert (await remuda(herd, "archive", site.url))[0] == 1
         assert "is not the ident of a job" in (await remuda(herd, "jobs", "show", site.url))[1]
         await remuda(herd, "jobs", "abort", ident)
