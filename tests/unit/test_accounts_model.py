@@ -31,6 +31,8 @@ def test_a_client_that_sends_its_token_in_a_body_has_it_hidden() -> None:
 
     assert hide_tokens(body) == b'{"se:remoteUrl": "http://anna:rmd_***@herd:4444"}'
     assert hide_tokens(b"rmd_ is short") == b"rmd_ is short"
+    with pytest.raises(InvalidArgument):
+        hide_tokens(b"rmd_" * 16_000_000)
 
 
 @pytest.mark.parametrize(
