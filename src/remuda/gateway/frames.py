@@ -93,14 +93,14 @@ async def read_message(
         if len(parts) + head.length > max_size:
             raise BadFrame(TOO_BIG, f"A message is larger than {max_size} bytes.")
         await take_room(head.length)
-        payload = unmask(await reader.readexactly(head.length), head.mask)
         if (head.opcode is Opcode.MORE) == (kind is None):
             raise BadFrame(
                 PROTOCOL_ERROR,
                 "A message starts before the last one has ended, or continues without a start.",
             )
         kind = kind or head.opcode
-        parts += payload
+        for start in range(0, head.length, CHUNK):  # As it comes: 16 MB at once would hold the event loop up.
+            parts += unmask(await reader.readexactly(min(CHUNK, head.length - start)), head.mask)
         if head.is_last:
             return kind, bytes(parts)
 
