@@ -6,7 +6,7 @@ import pytest
 
 from remuda.archive.crawler.decoding import charset_of, decode_content
 from remuda.archive.crawler.duplicates import fingerprint, is_loop
-from remuda.archive.crawler.feeds import links_of_xml
+from remuda.archive.crawler.feeds import MAX_DECLARATIONS, MAX_EXPANSION, links_of_xml
 from remuda.archive.crawler.links import (
     MAX_CSS_TOKENS,
     MAX_NESTING,
@@ -15,6 +15,7 @@ from remuda.archive.crawler.links import (
     urls_of_css,
     urls_of_srcset,
 )
+from remuda.archive.urls import MAX_REFERENCE, Base
 from sites import encode
 
 
@@ -179,8 +180,8 @@ def test_feeds_and_sitemaps() -> None:
     assert extract(atom, "application/atom+xml", path="/f").links == {"/a"}
     index = b"<sitemapindex><sitemap><loc> http://x/s.xml </loc></sitemap></sitemapindex>"
     assert extract(index, "text/xml", path="/s").sitemaps == {"http://x/s.xml"}
-    packed = encode(b"<?xml version='1.0'?><urlset><url><loc>http://x/1</loc></url></urlset>", "gzip")
-    assert extract(packed, "application/x-gzip", path="/sitemap.xml.gz").links == {"http://x/1"}
+    sitemap = b"<?xml version='1.0'?><urlset><url><loc>http://x/1</loc></url></urlset>"
+    assert extract(sitemap, "application/x-gzip", path="/sitemap.xml.gz").links == {"http://x/1"}
     robots = extract(b"User-agent: *\nSITEMAP: http://x/a.xml\n", "text/plain", path="/robots.txt")
     assert robots.sitemaps == {"http://x/a.xml"}
 
@@ -198,11 +199,42 @@ def test_what_feeds_quote_and_how_xml_is_shown() -> None:
     assert links_of_xml(styled).requisites == {"s.xsl"}
 
 
-def test_an_xml_bomb_does_not_explode() -> None:
-    entities = "".join(f'<!ENTITY e{n} "{f"&e{n - 1};" * 10}">' for n in range(1, 12))
-    bomb = f'<?xml version="1.0"?><!DOCTYPE r [<!ENTITY e0 "x">{entities}]><r><link>/before</link>&e11;</r>'
+def test_entities_of_drawing_programs_are_expanded() -> None:
+    declared = "<!ENTITY site 'http://x/'><!ENTITY page '&site;a?b&amp;c'><!ENTITY % other 'y'>"
+    doctype = f'<!DOCTYPE svg PUBLIC "-//W3C//DTD SVG 1.1//EN" "svg11.dtd" [{declared}]>'
+    svg = f"<?xml version='1.0'?>{doctype}<svg><a xlink:href='&page;'/><image href='&site;i.png'/></svg>"
 
-    assert links_of_xml(bomb.encode()).links == {"/before"}
+    for encoding in ("utf-8", "utf-16"):
+        found = extract(svg.encode(encoding), "image/svg+xml", path="/p.svg")
+        assert (found.links, found.requisites) == ({"http://x/a?b&c"}, {"http://x/i.png"})
+
+
+@pytest.mark.parametrize(
+    ("root", "declared"),
+    [
+        ("rss", "<!ENTITY e 'x'>"),
+        ("urlset", "<!ENTITY e 'x'>"),
+        ("svg", "<!ENTITY e '&f;'><!ENTITY f 'x'>"),
+        ("svg", f"<!ENTITY e '{'x' * (MAX_EXPANSION // 2 + 1)}'>"),
+        ("svg", "".join(f"<!ENTITY e{number} 'x'>" for number in range(MAX_DECLARATIONS + 1))),
+        ("svg", "".join(f"<!ATTLIST a b{number} CDATA ''>" for number in range(MAX_DECLARATIONS + 1))),
+    ],
+    ids=lambda text: text[:40],
+)
+def test_a_document_that_could_be_made_of_entities_is_not_read(root: str, declared: str) -> None:
+    xml = f"<!DOCTYPE {root} [{declared}]><{root}><a href='/a?b&amp;c&amp;d'/></{root}>"
+
+    assert links_of_xml(xml.encode()).links == set()
+    assert links_of_xml(xml.replace(declared, "").encode()).links == {"/a?b&c&d"}
+
+
+def test_a_text_that_is_too_long_for_a_url_is_none() -> None:
+    long = "x" * (MAX_REFERENCE + 1)
+    xml = f"<rss><item><link>/{long}</link></item><item><link>/y</link></item></rss>"
+
+    assert links_of_xml(xml.encode()).links == {"/y"}
+    assert Base("http://x/").resolve(f"/#{long}") is None
+    assert list(urls_of_css(f"a{{b:url({long})}}c{{d:url(y)}}")) == ["y"]
 
 
 def test_headers() -> None:

@@ -12,7 +12,8 @@ from protego import Protego
 
 from processes import matchers
 from remuda.archive.crawler.model import CrawlScope, CrawlSettings
-from sites import FAST, HOSTS, Heard, Request, Site, answer, crawl, order_for, responses_in, serving
+from remuda.archive.crawler.visiting import LONG_DOCUMENT
+from sites import FAST, HOSTS, Heard, Request, Site, answer, crawl, encode, order_for, responses_in, serving
 
 HOME, OTHER, THIRD = HOSTS
 
@@ -133,6 +134,27 @@ async def test_sitemaps_and_robots_are_read_from_the_root_only(tmp_path: Path) -
 
         await crawl(order_for(site.url("/dir/"), sitemaps=True), tmp_path / "below")
         assert set(responses_in(tmp_path / "below")) == {site.url("/dir/")}
+
+
+async def test_the_last_page_of_a_long_sitemap_is_found_however_it_is_compressed(tmp_path: Path) -> None:
+    site = Site()
+    site.page("/")
+    for path in ("/coded", "/packed"):
+        site.page(path)
+    async with serving(site):
+        # Its other links lead nowhere.
+        coded, packed = (
+            _urlset(*["ftp://a.example/"] * (LONG_DOCUMENT // 20), site.url(path))
+            for path in ("/coded", "/packed")
+        )
+        site.add("/sitemap.xml", answer(coded, kind="application/xml", coding="br"))
+        robots = f"Sitemap: {site.url('/more.xml.gz')}\n"
+        site.add("/robots.txt", answer(robots, kind="text/plain"))
+        site.add("/more.xml.gz", answer(encode(packed.encode(), "gzip"), kind="application/x-gzip"))
+
+        await crawl(order_for(site.url(), sitemaps=True), tmp_path)
+
+        assert {site.url("/coded"), site.url("/packed")} < set(responses_in(tmp_path))
 
 
 def _urlset(*urls: str) -> str:

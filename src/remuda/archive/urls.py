@@ -21,6 +21,8 @@ from remuda.base.log import redact_wrong_url
 IDENT_LENGTH = 25
 MAX_LENGTH = 8192
 """Characters; longer URLs are not followed. Apache refuses from 8190 on."""
+MAX_REFERENCE = 2 * MAX_LENGTH
+"""Characters; longer references are not resolved. Their URLs may be shorter: normal, without fragments."""
 _NAMESPACE = uuid.UUID("82244de1-c354-4c89-bf2b-f153ce23af43")
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 _DEFAULT_PORT = {"http": 80, "https": 443, "ftp": 21}
@@ -154,6 +156,8 @@ class Base:
 
     def resolve(self, reference: str) -> str | None:
         """The normalised URL that is meant, without its fragment; None if it is not an HTTP or HTTPS URL."""
+        if len(reference) > MAX_REFERENCE:
+            return None
         reference = reference.strip(_BLANK).partition("#")[0]
         if "\\" in reference:
             before, question, query = reference.partition("?")

@@ -1,14 +1,16 @@
 """What a response leads to: the URLs in it that belong to the job. No I/O."""
 
+import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
 
+from remuda.archive.crawler.decoding import decode_content
 from remuda.archive.crawler.duplicates import fingerprint, is_loop
 from remuda.archive.crawler.frontier import ClaimedUrl, Found, Frontier
 from remuda.archive.crawler.links import Links, extract, links_of_headers
 from remuda.archive.crawler.model import CrawlOrder, CrawlSettings
-from remuda.archive.crawler.response import FetchedResponse
+from remuda.archive.crawler.response import MAX_PARSED, FetchedResponse
 from remuda.archive.crawler.scope import LinkKind, Root, ScopeRules, are_kin
 from remuda.archive.ignores import Ignores
 from remuda.archive.urls import Base, host_of, without_session
@@ -17,6 +19,12 @@ SCRAPED = frozenset((200, 203, 204, 206, 304))
 REDIRECTS = frozenset((300, 301, 302, 303, 307, 308))
 _MAX_REPORTED = 50_000
 """Ignored URLs and loops that are remembered, so that each is reported once."""
+MAX_RESOLVED = 64 << 20
+"""Bytes that the URLs of one response may take: each reference with the base that it is joined with, and with
+what is noted about it. 3 MB of short links, on a page with a long base, would become 1.4 GB."""
+_NOTES = 200
+_TURN = 256 << 10
+"""Bytes of URLs after which other tasks have their turn."""
 
 
 @dataclass
@@ -30,6 +38,8 @@ class Discovered:
     """Of a page in HTML."""
     twin: str | None = None
     """The URL of the page that this one is a duplicate of."""
+    room: int = MAX_RESOLVED
+    """Bytes that further URLs may take."""
 
 
 class Discovery:
@@ -50,7 +60,8 @@ class Discovery:
         self._scope = scope
         self._on_ignored = on_ignored
         self._on_loop = on_loop
-        self._reported: set[str] = set()
+        self._reported: set[int] = set()
+        """The hashes of URLs: those may be long."""
         self._root_of = lru_cache(1024)(lambda number: Root.of(frontier.url_of(number)))
         self.ignores = ignores
         self.settings = CrawlSettings()
@@ -59,7 +70,7 @@ class Discovery:
         self.settings = settings
         self._reported.clear()
 
-    def look_through(
+    async def look_through(
         self, claim: ClaimedUrl, response: FetchedResponse, document: bytes, links: Links | None
     ) -> Discovered:
         """What this response to this URL leads to: its head, and the links of its document if it has one."""
@@ -68,13 +79,13 @@ class Discovery:
             if claim.redirects < self._order.max_redirects:
                 # Servers send it in UTF-8, though headers are Latin-1.
                 target = location.encode("latin-1").decode("utf-8", "replace")
-                self._accept(claim, Base(claim.url), (target,), LinkKind.REDIRECT, found)
+                await self._accept(claim, Base(claim.url), (target,), LinkKind.REDIRECT, found)
             return found
         if response.status not in SCRAPED:
             return found
         if "link" in response.fields or "refresh" in response.fields:
             headers = links_of_headers(response.all_of("link"), response.fields.get("refresh", ""))
-            self._accept_all(claim, Base(claim.url), headers, found)
+            await self._accept_all(claim, Base(claim.url), headers, found)
         if links is None:
             return found
         if links.is_html and claim.inline == 0:
@@ -86,15 +97,19 @@ class Discovery:
             base = Base(claim.url, links.encoding)
             if links.base and (named := base.resolve(links.base)):
                 base = Base(named, links.encoding)
-            self._accept_all(claim, base, links, found)
+            await self._accept_all(claim, base, links, found)
         return found
 
-    def _accept_all(self, claim: ClaimedUrl, base: Base, links: Links, found: Discovered) -> None:
-        self._accept(claim, base, links.requisites, LinkKind.REQUISITE, found)
-        self._accept(claim, base, links.links, LinkKind.PAGE, found)
-        self._accept(claim, base, links.sitemaps, LinkKind.SITEMAP, found)
+    async def _accept_all(self, claim: ClaimedUrl, base: Base, links: Links, found: Discovered) -> None:
+        for references, kind in (
+            (links.requisites, LinkKind.REQUISITE),
+            (links.links, LinkKind.PAGE),
+            (links.sitemaps, LinkKind.SITEMAP),
+        ):
+            if references:
+                await self._accept(claim, base, references, kind, found)
 
-    def _accept(
+    async def _accept(
         self, claim: ClaimedUrl, base: Base, references: Iterable[str], kind: LinkKind, found: Discovered
     ) -> None:
         is_known = self._frontier.is_known
@@ -108,12 +123,19 @@ class Discovery:
         # A start URL that is redirected within its site: the site is there.
         may_move = is_redirect and claim.depth == 0 and claim.inline == 0
         outlinks = found.outlinks
+        taken, turn = len(base.url) + _NOTES, found.room - _TURN
         # In order, so that the same site is crawled in the same order.
         for reference in sorted(references):
             # Most links are to known pages of the same site. Such a path is in normal form as it stands.
             is_path = reference[:1] == "/" and reference[1:2] != "/"
             if is_path and outlinks is None and is_known(base.root + reference):
                 continue
+            found.room -= len(reference) + taken
+            if found.room < turn:
+                if found.room < 0:
+                    return
+                turn = found.room - _TURN
+                await asyncio.sleep(0)
             url = base.resolve(reference)
             if url is None:
                 continue
@@ -170,7 +192,7 @@ class Discovery:
     def admits(self, url: str) -> bool:
         """Whether a URL is neither ignored nor a loop; reports it otherwise. Patterns that take a process of
         their own are tried when the URL's turn comes."""
-        if url in self._reported:
+        if hash(url) in self._reported:
             return False
         if (pattern := self.ignores.find(url)) is not None:
             self._on_ignored(url, pattern)
@@ -180,16 +202,22 @@ class Discovery:
             return True
         if len(self._reported) >= _MAX_REPORTED:
             self._reported.clear()
-        self._reported.add(url)
+        self._reported.add(hash(url))
         return False
 
 
-def document_of(url: str, response: FetchedResponse) -> bytes:
-    """What a response has to be looked through for links; empty if that is nothing."""
+def document_of(url: str, response: FetchedResponse, *, limit: int = MAX_PARSED) -> tuple[bytes, bool]:
+    """What a response has to be looked through for links, up to `limit` bytes, and whether there is more of
+    it; empty if there is nothing."""
     kind = response.fields.get("content-type", "")
     if response.status not in SCRAPED or not response.body.size or not _may_have_links(kind, url):
-        return b""
-    return response.read_document()
+        return b"", False
+    document = response.read_document(limit=limit + 1)
+    is_longer = len(document) > limit
+    if document.startswith(b"\x1f\x8b"):  # A sitemap.xml.gz, sent as the file that it is.
+        document = decode_content(document, "gzip", limit=limit + 1)
+        is_longer = is_longer or len(document) > limit
+    return document[:limit], is_longer
 
 
 def links_in(document: bytes, url: str, response: FetchedResponse) -> Links:

@@ -26,6 +26,8 @@ _CACHE_KIB = 16 << 10
 _CHECKPOINT_PAGES = 4000
 _REMEMBERED = 50_000
 """URLs in memory that are known to be in the table: most links of a site are to the same pages."""
+_MAX_REMEMBERED = 500
+"""Characters of such a URL: with the longest that are followed, they would take a gigabyte."""
 _FIRST_TAKE, _MOST_TAKEN = 16, 256
 
 _SCHEMA = """
@@ -165,7 +167,8 @@ class Frontier:
                 continue
             if len(self._known) >= _REMEMBERED:
                 self._known_before, self._known = self._known, set()
-            self._known.add(each.url)
+            if len(each.url) <= _MAX_REMEMBERED:
+                self._known.add(each.url)
             host = self._hosts.get(each.host) or self._make_host(each.host)
             host._may_have_more = True
             hosts[host.id] = host

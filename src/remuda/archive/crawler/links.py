@@ -11,9 +11,8 @@ from itertools import islice
 
 import msgspec
 
-from remuda.archive.crawler.decoding import charset_of, decode_content
-from remuda.archive.crawler.response import MAX_PARSED
-from remuda.archive.urls import MAX_LENGTH
+from remuda.archive.crawler.decoding import charset_of
+from remuda.archive.urls import MAX_LENGTH, MAX_REFERENCE
 
 
 @dataclass
@@ -30,6 +29,10 @@ class Links:
     is_html: bool = False
 
 
+MAX_LINKS = 200_000
+"""Of one document, after which no lists of links are read. A sitemap may have 50,000 (sitemaps.org)."""
+MAX_ROBOTS = 500 << 10
+"""Bytes of a robots.txt that are read (RFC 9309 2.5)."""
 _HTML = frozenset(("text/html", "application/xhtml+xml", "application/vnd.wap.xhtml+xml"))
 _HTML_START = re.compile(
     # Possessive: a comment that could end in several places would be tried with each of them.
@@ -43,20 +46,19 @@ def extract(document: bytes, content_type: str, *, path: str) -> Links:
     """The links of a document whose content codings are undone. `path` is that of its URL."""
     kind = content_type.partition(";")[0].strip().lower()
     if path == "/robots.txt":
-        return Links(sitemaps=set(_ROBOTS_SITEMAP.findall(document.decode("utf-8", "replace"))))
+        text = document[:MAX_ROBOTS].decode("utf-8", "replace")
+        return Links(sitemaps=set(_ROBOTS_SITEMAP.findall(text)))
     if kind in _HTML or (not kind and _HTML_START.match(document)):
         return links_of_html(document, content_type)
     if kind == "text/css":
         encoding = charset_of(document, content_type)
         text = document.decode(encoding, "replace")
         return Links(requisites=set(urls_of_css(text)), encoding=encoding)
-    if kind.endswith(("/xml", "+xml")) or path.endswith((".xml", ".xml.gz")):
-        if document.startswith(b"\x1f\x8b"):
-            document = decode_content(document, "gzip", limit=MAX_PARSED)
-        if kind.endswith("+xml") or _XML_START.match(document):
-            from remuda.archive.crawler.feeds import links_of_xml
+    is_xml = kind.endswith("/xml") or path.endswith((".xml", ".xml.gz"))
+    if kind.endswith("+xml") or (is_xml and _XML_START.match(document)):
+        from remuda.archive.crawler.feeds import links_of_xml
 
-            return links_of_xml(document)
+        return links_of_xml(document)
     return Links()
 
 
@@ -154,7 +156,7 @@ def _read_html(document: bytes, encoding: str, found: Links) -> list[str]:
         return frames
     for node in root.traverse():
         attributes, tag = node.attributes, node.tag or ""
-        if tag == "style":
+        if tag == "style" and len(found.requisites) <= MAX_LINKS:
             found.requisites.update(urls_of_css(node.text()))
         elif tag == "title" and not found.title:
             found.title = " ".join(node.text().split())[:1000]
@@ -195,15 +197,21 @@ def _read_common(attributes: Mapping[str, str | None], found: Links) -> None:
         if not value:
             continue
         if name == "style":
-            if "(" in value:
+            if "(" in value and len(found.requisites) <= MAX_LINKS:
                 found.requisites.update(urls_of_css(value))
         elif name.endswith("srcset"):
-            found.requisites.update(urls_of_srcset(value))
+            if len(found.requisites) <= MAX_LINKS:
+                found.requisites.update(urls_of_srcset(value))
         elif name.startswith("data-") and _LOOKS_LIKE_URL.match(value):
             if _DATA_FILE.search(name):
                 found.requisites.add(value)
             elif _DATA_PAGE.search(name):
                 found.links.add(value)
+
+
+# The folder is joined with each of the archives.
+_MAX_ARCHIVES = 10
+_MAX_FOLDER = 256
 
 
 def _read_anchor(attributes: Mapping[str, str | None], found: Links) -> None:
@@ -212,8 +220,11 @@ def _read_anchor(attributes: Mapping[str, str | None], found: Links) -> None:
 
 
 def _read_applet(attributes: Mapping[str, str | None], found: Links) -> None:
-    files = [attributes.get("code") or "", *(attributes.get("archive") or "").split(",")]
-    folder = (attributes.get("codebase") or "").rstrip("/")
+    archives = (attributes.get("archive") or "").split(",", _MAX_ARCHIVES)[:_MAX_ARCHIVES]
+    files = [attributes.get("code") or "", *archives]
+    folder = (attributes.get("codebase") or "")[: _MAX_FOLDER + 1].rstrip("/")
+    if len(folder) > _MAX_FOLDER:
+        return
     found.requisites.update(
         f"{folder}/{name}" if folder else name for name in map(str.strip, files) if "." in name
     )
@@ -279,8 +290,16 @@ def refresh_target(content: str) -> str:
     return content[found.end() :].strip("\"'") if found else ""
 
 
+MAX_JSON = 1 << 20
+"""Characters of JSON-LD. An empty list takes two of them, and 64 bytes of memory."""
+_MAX_JSON_NAME = 200
+"""Characters of what a value is named by: each is part of all the names within it."""
+
+
 def _read_json_ld(text: str, found: Links) -> None:
     """URLs in the strings of JSON-LD, relative ones only by their names; pictures are requisites."""
+    if len(text) > MAX_JSON or len(found.requisites) > MAX_LINKS:
+        return
     try:
         document = msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError):
@@ -289,7 +308,10 @@ def _read_json_ld(text: str, found: Links) -> None:
     while stack:
         name, value = stack.pop()
         if isinstance(value, dict):
-            stack.extend((f"{name}.{key}", each) for key, each in value.items() if key != "@context")
+            name = name[-_MAX_JSON_NAME:]
+            stack.extend(
+                (f"{name}.{key[-_MAX_JSON_NAME:]}", each) for key, each in value.items() if key != "@context"
+            )
         elif isinstance(value, list):
             stack.extend((name, each) for each in value)
         elif isinstance(value, str) and " " not in value:
@@ -394,7 +416,7 @@ def _without_deep_nesting(document: bytes) -> bytes:
 _CSS = re.compile(
     r"""/\*.*?(?:\*/|$)"""
     r"""|@import\s++(?:"(?P<i1>[^"\n]*)"|'(?P<i2>[^'\n]*)')"""
-    r"""|(?<![\w-])url\(\s*+(?:"(?P<u1>(?:[^"\\\n]|\\.)*)"|'(?P<u2>(?:[^'\\\n]|\\.)*)'|(?P<u3>(?:[^\s"'()\\]|\\.)*))\s*\)"""
+    r"""|(?<![\w-])url\(\s*+(?:"(?P<u1>(?:[^"\\\n]|\\.)*+)"|'(?P<u2>(?:[^'\\\n]|\\.)*+)'|(?P<u3>(?:[^\s"'()\\]|\\.)*+))\s*+\)"""
     r"""|(?<=image-set\()(?P<set>(?:[^()"']++|"[^"\n]*+"|'[^'\n]*+'|\([^()]*+\))*+)\)"""
     # A string that is not closed ends with its line: else a search would begin at each quote in it.
     r"""|"(?:[^"\\\n]|\\.)*+"?|'(?:[^'\\\n]|\\.)*+'?""",
@@ -423,7 +445,7 @@ def urls_of_css(text: str) -> Iterable[str]:
         found += [
             _CSS_ESCAPE.sub(_unescape, url) if "\\" in url else url
             for url in urls
-            if url and not url.startswith(("data:", "#"))
+            if url and len(url) <= MAX_REFERENCE and not url.startswith(("data:", "#"))
         ]
     return found
 

@@ -1,14 +1,16 @@
 """What becomes of one URL: it is fetched, recorded and looked through for others; or put off, or given up."""
 
 import asyncio
+import re
 from collections.abc import Callable
+from contextlib import nullcontext
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING
 
-from remuda.archive.crawler.discovery import REDIRECTS, Discovery, document_of, links_in
+from remuda.archive.crawler.discovery import REDIRECTS, Discovered, Discovery, document_of, links_in
 from remuda.archive.crawler.fetching import FetchedExchange, Fetcher
 from remuda.archive.crawler.frontier import ClaimedUrl, Found, Frontier, UrlState
-from remuda.archive.crawler.links import Links
+from remuda.archive.crawler.links import MAX_ROBOTS
 from remuda.archive.crawler.model import CrawlOrder
 from remuda.archive.crawler.recorder import CrawlRecorder
 from remuda.archive.crawler.response import FetchedResponse, FetchFailed
@@ -24,8 +26,9 @@ LONG_DOCUMENT = 1 << 20
 """Bytes. Longer ones are looked through in a thread: those made for it take seconds, and beats must go on."""
 MAX_THROTTLED = 10
 """Tries of a URL that is answered with 429 or 503."""
-MAX_ROBOTS = 500 << 10
-"""Bytes of a robots.txt that are read (RFC 9309 2.5)."""
+MAX_ROBOTS_RULES = 500_000
+"""Rules of a robots.txt, each counted for every user agent of its group, as protego keeps them. 500 KB could
+make hundreds of millions."""
 LONG_ROBOTS = 16 << 10
 """Bytes. Each rule of a longer one is tried in a thread: half a second for URLs that are made for it."""
 MAX_ROBOTS_REDIRECTS = 5
@@ -50,12 +53,34 @@ class RobotRules:
 
             text = response.read_document(limit=MAX_ROBOTS)
             self.is_long = len(text) > LONG_ROBOTS
-            self._rules = protego.Protego.parse(text.decode("utf-8", "replace"))
+            self._rules = protego.Protego.parse(_without_crowds(text.decode("utf-8", "replace")))
 
     def allow(self, url: str, user_agent: str) -> bool:
         if self._rules is not None:
             return bool(self._rules.can_fetch(url, user_agent))
         return not self._is_closed
+
+
+# All that protego may take for a user agent, and what is certain to end a list of them.
+_AGENT = re.compile(r"\s*user\W*agent", re.I)
+_RULE = re.compile(r"\s*(?:dis)?allow\s*:", re.I)
+
+
+def _without_crowds(text: str) -> str:
+    """The beginning of a robots.txt that has as many rules as are looked at."""
+    agents = rules = position = 0
+    has_begun = True
+    for line in text.splitlines(keepends=True):
+        if _AGENT.match(line):
+            agents = agents + 1 if has_begun else 1
+            has_begun = True
+        else:
+            rules += agents
+            if rules > MAX_ROBOTS_RULES:
+                return text[:position]
+            has_begun = has_begun and not _RULE.match(line)
+        position += len(line)
+    return text
 
 
 class Visits:
@@ -139,9 +164,14 @@ class Visits:
             return
         if response.status not in _THROTTLED:
             self._schedule.praise(claim)
-        document = document_of(claim.url, response)
-        links = await self._read_links(claim.url, response, document) if document else None
-        found = self._discovery.look_through(claim, response, document, links)
+        document, is_long = document_of(claim.url, response, limit=LONG_DOCUMENT)
+        # One long document at a time, until it is recorded: each takes many times its length of memory.
+        async with self._reading if is_long else nullcontext():
+            found = await self._discover(claim, response, document, is_long=is_long)
+            await self._record(claim, exchange, found)
+
+    async def _record(self, claim: ClaimedUrl, exchange: FetchedExchange, found: Discovered) -> None:
+        response = exchange.response
         original = self._find_original(exchange)
 
         def mark(file: int, position: int) -> None:
@@ -166,12 +196,17 @@ class Visits:
 
         await self._recorder.record(exchange, original=original, outlinks=found.outlinks, mark=mark)
 
-    async def _read_links(self, url: str, response: FetchedResponse, document: bytes) -> Links:
-        if len(document) <= LONG_DOCUMENT:
-            return links_in(document, url, response)
-        # One at a time: each takes many times its length of memory.
-        async with self._reading:
-            return await asyncio.to_thread(links_in, document, url, response)
+    async def _discover(
+        self, claim: ClaimedUrl, response: FetchedResponse, document: bytes, *, is_long: bool
+    ) -> Discovered:
+        """What a response leads to. `document` is its document, or only the beginning of it if it is long."""
+        url, links = claim.url, None
+        if is_long:
+            document = b""
+            links = await asyncio.to_thread(lambda: links_in(document_of(url, response)[0], url, response))
+        elif document:
+            links = links_in(document, url, response)
+        return await self._discovery.look_through(claim, response, document, links)
 
     def _find_original(self, exchange: FetchedExchange) -> tuple[str, float] | None:
         """Where the same payload is already, if that is looked for."""
