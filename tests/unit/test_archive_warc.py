@@ -20,7 +20,7 @@ from remuda.archive.warc.cdxj import CdxEntry, cdx_line, sort_lines, surt_of
 from remuda.archive.warc.records import Compression, new_id, sha1, warc_date, whole_record
 from remuda.archive.warc.repair import whole_size
 from remuda.archive.warc.writer import DiskFull, WarcWriter
-from sites import Site, check_warcs, crawl, order_for, read_records, serving
+from sites import Site, check_warcs, crawl, encode, order_for, read_records, serving
 
 
 def writer_in(directory: Path, compression: Compression = Compression.GZIP) -> WarcWriter:
@@ -56,6 +56,19 @@ def test_a_torn_end_is_found(tmp_path: Path, compression: Compression) -> None:
         assert whole_size(writer.path) == whole
     writer.path.write_bytes(data)
     assert whole_size(writer.path) == len(data)
+
+
+@pytest.mark.parametrize(("coding", "suffix"), [("gzip", "gz"), ("zstd", "zst")])
+def test_a_torn_end_is_found_after_records_that_are_long_only_when_unpacked(
+    tmp_path: Path, coding: str, suffix: str
+) -> None:
+    path = tmp_path / f"x.warc.{suffix}"
+    zeros = encode(bytes(4 << 20), coding)
+
+    path.write_bytes(zeros * 3)
+    assert whole_size(path) == 3 * len(zeros)
+    path.write_bytes(zeros * 3 + zeros[:-1])
+    assert whole_size(path) == 3 * len(zeros)
 
 
 def test_a_record_that_does_not_fit_is_taken_back(tmp_path: Path) -> None:

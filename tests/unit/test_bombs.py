@@ -151,9 +151,12 @@ BOMBS: dict[tuple[str, str], Callable[[], bytes]] = {
         numbered("User-agent:#\n", range(10_000)) + numbered("Allow:/#\n", range(10_000))
     ),
     ("url-file", "zeros"): gzipped_zeros,
+    ("url-file", "lines"): lambda: gzipped(b"ab\n" * (16 * MB // 3)),
     ("upload", "zeros"): lambda: zip_of("x", bytes(200 * MB)),
     ("extension", "zeros"): lambda: zip_of("manifest.json", bytes(ZEROS)),
     ("profile", "preferences"): lambda: zip_of("user.js", bytes(ZEROS)),
+    ("warc-gzip", "zeros"): gzipped_zeros,
+    ("warc-zstd", "zeros"): lambda: zeros(zstandard.ZstdCompressor().compressobj()),
 }
 
 

@@ -6,6 +6,7 @@ It is fetched under the same rules as pages: what a job may not reach, its file 
 import asyncio
 import shutil
 from collections.abc import Mapping
+from itertools import islice
 from pathlib import Path
 
 from remuda.archive.crawler.cookies import Cookies
@@ -18,6 +19,8 @@ from remuda.base.errors import InvalidArgument
 from remuda.base.log import redact_wrong_url
 
 MAX_FILE = 16 << 20
+MAX_LINES = 1_000_000
+"""Of a file; further ones are not read. One of two letters takes three bytes of it, and sixty of memory."""
 MAX_REDIRECTS = 8
 TRIES = 3
 RETRY_WAIT = 5.0
@@ -36,8 +39,8 @@ async def read_url_file(
 
 def read_lines(kept: Path) -> list[str]:
     """The lines of a file of URLs that is there already. Blocks."""
-    text = kept.read_bytes().decode("utf-8-sig", "replace")
-    return [line.strip() for line in text.splitlines() if line.strip()]
+    with kept.open(encoding="utf-8-sig", errors="replace") as file:
+        return list(islice(filter(None, map(str.strip, file)), MAX_LINES))
 
 
 def copy_for_others(kept: Path, target: Path) -> None:
