@@ -155,6 +155,9 @@ BOMBS: dict[tuple[str, str], Callable[[], bytes]] = {
     ("upload", "zeros"): lambda: zip_of("x", bytes(200 * MB)),
     ("extension", "zeros"): lambda: zip_of("manifest.json", bytes(ZEROS)),
     ("profile", "preferences"): lambda: zip_of("user.js", bytes(ZEROS)),
+    ("profile", "an extension"): lambda: zip_of(
+        "extensions/x.xpi", zip_of("manifest.json", bytes(120 * MB), zipfile.ZIP_STORED)
+    ),
     ("warc-gzip", "zeros"): gzipped_zeros,
     ("warc-zstd", "zeros"): lambda: zeros(zstandard.ZstdCompressor().compressobj()),
 }

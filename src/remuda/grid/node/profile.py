@@ -23,6 +23,8 @@ MAX_ENTRIES = 5000
 MAX_PREFERENCES = 4 << 20
 MAX_EXTENSIONS = 128 << 20
 """Bytes of all extensions together, unpacked."""
+MAX_GROWTH = 16
+"""How many times as long they may be as the profile. They are archives: packing them again gains little."""
 
 # The later has the last word.
 _PREFERENCE_FILES = ("prefs.js", "user.js")
@@ -39,14 +41,15 @@ def take_apart(profile: str, allowed: Allowance) -> tuple[str, list[str]]:
     """The profile with its harmless parts only, and the names of what was left out of it."""
     kept, dropped = io.BytesIO(), []
     try:
-        archive = open_archive(base64.b64decode(profile, validate=False))
+        packed = base64.b64decode(profile, validate=False)
+        archive = open_archive(packed)
         if len(archive.infolist()) > MAX_ENTRIES:
             raise InvalidArgument(f"'profile' has {len(archive.infolist())} files; it may have {MAX_ENTRIES}")
         with zipfile.ZipFile(kept, "w", zipfile.ZIP_DEFLATED) as harmless:
             prefs, refused = _sift(_read_preferences(archive), allowed)
             dropped += refused
             harmless.writestr("user.js", "".join(_line(name, value) for name, value in prefs.items()))
-            room = MAX_EXTENSIONS
+            room = min(MAX_EXTENSIONS, MAX_GROWTH * len(packed))
             for name in dict.fromkeys(archive.namelist()):
                 if _EXTENSION.fullmatch(name):
                     content = _read(archive, name, room)
