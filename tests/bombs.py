@@ -21,6 +21,7 @@ from remuda.archive.crawler.model import CrawlOrder
 from remuda.archive.crawler.response import FetchedResponse
 from remuda.archive.crawler.scope import ScopeRules
 from remuda.archive.crawler.visiting import RobotRules
+from remuda.archive.ignores import Ignores
 from remuda.archive.pipeline import url_file
 from remuda.archive.urls import host_of
 from remuda.archive.warc.repair import whole_size
@@ -83,7 +84,12 @@ def _crawler(path: str, kind: str, coding: str = "") -> Callable[[bytes, Path], 
         claim = frontier.claim_of(url)
         assert claim is not None
         discovery = Discovery(
-            order, frontier, ScopeRules(order, [url]), on_ignored=lambda *_: None, on_loop=lambda _: None
+            order,
+            frontier,
+            ScopeRules(order, [url]),
+            Ignores(),
+            on_ignored=lambda *_: None,
+            on_loop=lambda _: None,
         )
         response = _response(body, directory, kind=kind, coding=coding)
         document, _ = document_of(url, response)
