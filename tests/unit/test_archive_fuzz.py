@@ -125,6 +125,8 @@ def test_noise_in_documents_raises_nothing() -> None:
         b"<input hidden" * 40_000,
         b"<a " + b"b=c " * 60_000 + b">",
         b"<p " + b"".join(b"a%d=b " % number for number in range(60_000)) + b">",
+        b"<p" + b"".join(b"/a%d" % number for number in range(60_000)) + b">",
+        b"<p " + b"".join(b"a%d=''" % number for number in range(60_000)) + b">",
         b"<div>" * 3900 + b"</p>" * 20_000,
         b"<meta charset" * 30_000,
         b"<script type=application/ld+json>" + b"[" * 300_000,

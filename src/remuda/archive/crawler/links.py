@@ -342,7 +342,8 @@ _CANDIDATE = re.compile(r"[\s,]*+(\S++)(?:\s++[^,(]*+(?:\([^)]{0,200}\)[^,(]*+)*
 
 # A parser compares each attribute of a tag with all before it.
 _MAX_ATTRIBUTES = 5000
-_CROWDED_TAG = re.compile(rb"<[a-zA-Z](?:[^<>\s]*+\s++){%d,}+" % _MAX_ATTRIBUTES)
+# WHATWG HTML 13.2.5.32 to 13.2.5.39: a slash or a closing quote ends an attribute as well as a blank.
+_CROWDED_TAG = re.compile(rb"""<[a-zA-Z](?:[^<>\s/"']*+[\s/"']++){%d,}+""" % _MAX_ATTRIBUTES)
 
 
 def _without_crowded_tags(document: bytes) -> bytes:
