@@ -191,8 +191,10 @@ def _feed(parser: expat.XMLParserType, document: bytes, found: Links) -> None:
     position = begun = 0
     while position < len(document):
         # Expat reads a tag that was cut from its beginning again: that of a picture may have megabytes.
-        end = document.find(b">", position + _PIECE) + 1 or len(document)
-        is_one_tag = end - begun > 2 * _PIECE
+        end = document.find(b">", position + _PIECE) + 1
+        if not end or len(document) - end < _PIECE:
+            end = len(document)
+        is_one_tag = end - begun > 3 * _PIECE
         if is_one_tag and document.count(b"=", begun, end) > MAX_ATTRIBUTES:
             return
         parser.Parse(view[position:end], end == len(document))
