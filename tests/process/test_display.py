@@ -114,7 +114,7 @@ async def test_a_screen_listens_at_one_address_of_loopback_and_nowhere_else(
         line
         for each in pair
         for line in Path("/proc/net/unix").read_text().splitlines()
-        if line.endswith(each.display.name.partition(":")[2])
+        if line.endswith(f"/X{each.display.name.partition(':')[2]}")
     ]
     assert unix == []
 
