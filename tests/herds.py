@@ -33,7 +33,13 @@ MARK = "LC_REMUDA_TEST_HERD"
 class Herd:
     """A running `remuda up`."""
 
-    def __init__(self, data: Path, *args: str, environ: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        data: Path,
+        *args: str,
+        environ: Mapping[str, str] | None = None,
+        user: int | None = None,
+    ) -> None:
         self.data = data
         self.mark = str(uuid.uuid4())
         self.lines: list[str] = []
@@ -45,6 +51,9 @@ class Herd:
             stdout=subprocess.PIPE,
             stderr=(data.parent / f"{data.name}.log").open("ab"),
             text=True,
+            user=user,
+            group=user,
+            extra_groups=None if user is None else [],
             preexec_fn=die_with_parent(signal.SIGKILL),
         )
         threading.Thread(target=self._read, daemon=True).start()
@@ -136,9 +145,11 @@ class Herd:
 
 
 @contextmanager
-def running_herd(data: Path, *args: str, environ: Mapping[str, str] | None = None) -> Iterator[Herd]:
-    """A herd that is ready, and gone afterwards."""
-    herd = Herd(data, *args, environ=environ)
+def running_herd(
+    data: Path, *args: str, environ: Mapping[str, str] | None = None, user: int | None = None
+) -> Iterator[Herd]:
+    """A herd that is ready, and gone afterwards; started by this user, which takes root."""
+    herd = Herd(data, *args, environ=environ, user=user)
     try:
         yield herd.wait_for_line("ready")
         herd.stop()
@@ -147,11 +158,12 @@ def running_herd(data: Path, *args: str, environ: Mapping[str, str] | None = Non
 
 
 @contextmanager
-def new_herd(*args: str, environ: Mapping[str, str] | None = None) -> Iterator[Herd]:
-    """A herd whose data go with it."""
+def new_herd(*args: str, environ: Mapping[str, str] | None = None, user: int | None = None) -> Iterator[Herd]:
+    """A herd whose data go with it; started by this user, which takes root."""
     # Not pytest's directory: a socket's path has to be short.
-    with (
-        tempfile.TemporaryDirectory(prefix="herd-") as directory,
-        running_herd(Path(directory) / "data", *args, environ=environ) as herd,
-    ):
-        yield herd
+    with tempfile.TemporaryDirectory(prefix="herd-") as directory:
+        if user is not None:
+            os.chown(directory, user, user)
+            environ = {**(environ or {}), "HOME": directory}
+        with running_herd(Path(directory) / "data", *args, environ=environ, user=user) as herd:
+            yield herd
