@@ -23,7 +23,7 @@ from remuda.grid.model import State
 from remuda.grid.sessions import Sessions, session_bell
 from remuda.keyspace import archive, grid, storage
 from remuda.keyspace.fleet import SECRET
-from remuda.metering.http import Assignment
+from remuda.metering.http import NewOwner
 from remuda.store import Store
 from waiting import eventually
 from web_states import (
@@ -92,7 +92,7 @@ async def test_an_answer_is_exactly_what_its_route_declares(store: Store, route:
         given = body_of_all if route.body else None
         if route.body is TimeoutsChange:  # Takes nothing that is no setting.
             given = {"queue": 5}
-        if route.body is Assignment:
+        if route.body is NewOwner:
             given = {"account": "web", "resource": "photos"}
         path = route.path.format_map(names)
         queries = {

@@ -86,7 +86,7 @@ class OwnersQuery(Struct):
     resource: str = ""
 
 
-class Assignment(Struct):
+class NewOwner(Struct):
     """The account that a bucket or user is to belong to."""
 
     resource: str
@@ -322,7 +322,7 @@ class MeteringApi:
             return OwnerList(await self._owners.assigned())
         return OwnerList([await self._owners.find(query.service, query.level, query.resource)])
 
-    async def assign_owner(self, request: Request, body: Assignment) -> Reassigned:
+    async def assign_owner(self, request: Request, body: NewOwner) -> Reassigned:
         done = await self._owners.assign(body.service, body.level, body.resource, body.account)
         await self._record_owner(request, "owner.assign", done)
         return done
@@ -393,7 +393,7 @@ class MeteringApi:
                 "Assign a bucket or user to an account, before or after its first use",
                 self.assign_owner,
                 Reassigned,
-                body=Assignment,
+                body=NewOwner,
             ),
             Route(
                 "DELETE",
