@@ -9,11 +9,10 @@ nothing, and not with the methods of psutil, which raise.
 
 import os
 from contextlib import suppress
+from types import ModuleType
 from typing import Any
 
 import psutil
-
-from remuda.archive import matching
 
 
 def find_processes(variable: str, value: str, *, named: str | None = None) -> list[psutil.Process]:
@@ -111,11 +110,11 @@ def are_gone(processes: list[psutil.Process]) -> bool:
     return not any(is_alive(process) for process in processes)
 
 
-def matchers() -> list[psutil.Process]:
-    """The processes that try ignore patterns for this one."""
+def helpers(module: ModuleType) -> list[psutil.Process]:
+    """The helper processes of this one that run this module."""
     found = []
     for child in psutil.Process().children():
         with suppress(psutil.Error):
-            if matching.__file__ in child.cmdline():
+            if module.__name__ in child.cmdline():
                 found.append(child)
     return found

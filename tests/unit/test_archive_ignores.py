@@ -12,7 +12,7 @@ from typing import TypeVar
 import psutil
 import pytest
 
-from processes import matchers
+from processes import helpers
 from remuda.archive import matching
 from remuda.archive.ignores import (
     MAX_PATTERN,
@@ -216,10 +216,10 @@ async def test_the_process_is_limited_and_made_only_for_what_needs_it() -> None:
     async with using("good") as ignores:
         assert not ignores.has_more
         assert await ignores.find_more(LONG_URL) is None
-        assert matchers() == []
+        assert helpers(matching) == []
 
     matcher = await Matcher.start(["(?=z)zz"], {})
-    (process,) = matchers()
+    (process,) = helpers(matching)
     assert process.nice() == 19
     assert process.rlimit(psutil.RLIMIT_AS) == (matching.MOST_MEMORY, matching.MOST_MEMORY)
     await matcher.stop()
@@ -229,7 +229,7 @@ async def test_the_process_is_limited_and_made_only_for_what_needs_it() -> None:
 async def test_a_process_that_was_killed_is_replaced() -> None:
     async with using("(?=z)zz") as ignores:
         assert await ignores.find_more("http://x.example/") is None
-        (process,) = matchers()
+        (process,) = helpers(matching)
         process.kill()
         await eventually(lambda: not psutil.pid_exists(process.pid))
 

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from protego import Protego
 
-from processes import matchers
+from processes import helpers
+from remuda.archive import matching
 from remuda.archive.crawler.model import CrawlScope, CrawlSettings
 from remuda.archive.crawler.visiting import LONG_DOCUMENT
 from sites import FAST, HOSTS, Heard, Request, Site, answer, crawl, encode, order_for, responses_in, serving
@@ -413,7 +414,7 @@ async def test_what_only_another_process_finds_out_is_ignored_when_its_turn_come
     ]
     assert heard.dropped_ignores == [slow]
     assert any(repr(slow) in message for message in heard.messages)
-    assert matchers() == []
+    assert helpers(matching) == []
 
 
 async def test_traps_are_logged_and_left_unless_that_is_turned_off(tmp_path: Path) -> None:

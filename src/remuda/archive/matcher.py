@@ -1,30 +1,25 @@
-"""Patterns that are compiled and searched for in a process of their own, which the kernel kills when one of
-them takes too long. See `matching.py` for what runs in there.
+"""Patterns that are compiled and searched for in a helper process, which the kernel kills when one of them
+takes too long. See `matching.py` for what runs in there.
 
 A limit that the library itself has to keep is none: `re` looks for signals only now and then, and what RE2
 takes of the processor grows with the pattern, too.
 """
 
-import asyncio
 import json
 import mmap
 import os
-import signal
-import subprocess
-import sys
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from typing import Any, Self
 
 from remuda.archive import matching
 from remuda.base.errors import Unavailable
-from remuda.base.processes import die_with_parent
+from remuda.base.helper import Helper, HelperEnded
 
 COMPILING = 0.5
 """Seconds of the processor to compile a pattern."""
 SEARCHING = 0.2
 """Seconds of the processor to look for all patterns in one URL. A good one takes microseconds."""
-_MOST_LINE = 64 << 20
+_LONGEST_ANSWER = 64 << 20
 """Bytes of an answer, which names every pattern that is wrong."""
 
 
@@ -39,8 +34,8 @@ class UsedUp(Exception):
 class Matcher:
     """The process, which has the patterns compiled. It is asked for one URL at a time."""
 
-    def __init__(self, process: asyncio.subprocess.Process, busy: mmap.mmap, patterns: Sequence[str]) -> None:
-        self._process = process
+    def __init__(self, helper: Helper, busy: mmap.mmap, patterns: Sequence[str]) -> None:
+        self._helper = helper
         self._busy = busy
         self._patterns = patterns
         self.wrong: dict[str, str] = {}
@@ -55,20 +50,14 @@ class Matcher:
             os.ftruncate(shared, matching.BUSY.size)
             busy = mmap.mmap(shared, matching.BUSY.size)
             matching.BUSY.pack_into(busy, 0, -1)
-            process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-I", "-X", "utf8", matching.__file__, str(shared), str(seconds)),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                pass_fds=[shared],
-                limit=_MOST_LINE,
-                preexec_fn=die_with_parent(signal.SIGKILL),
+            helper = await Helper.start(
+                *(matching.__name__, str(shared), str(seconds)), longest=_LONGEST_ANSWER, pass_fds=[shared]
             )
         except OSError as error:
             raise Unavailable(f"Ignore patterns cannot be tried now: {error.strerror}") from error
         finally:
             os.close(shared)
-        matcher = cls(process, busy, patterns)
+        matcher = cls(helper, busy, patterns)
         limits = {"compiling": COMPILING, "searching": SEARCHING}
         wrong = await matcher._ask({"patterns": patterns, "values": values, **limits})
         matcher.wrong = {patterns[number]: reason for number, reason in wrong}
@@ -77,7 +66,7 @@ class Matcher:
     @property
     def is_alive(self) -> bool:
         """Whether it can be asked."""
-        return self._process.returncode is None
+        return self._helper.is_alive
 
     async def find(self, url: str) -> str | None:
         """The first pattern that matches. UsedUp if that takes too long; the process is gone then."""
@@ -85,28 +74,14 @@ class Matcher:
         return None if number is None else self._patterns[number]
 
     async def _ask(self, request: object) -> Any:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
         try:
-            line = b""
-            with suppress(ConnectionError):
-                self._process.stdin.write(json.dumps(request).encode() + b"\n")
-                await self._process.stdin.drain()
-                line = await self._process.stdout.readline()
-        except BaseException:
-            # Its answer would be taken for that to the next question.
-            await self.stop()
-            raise
-        if line.endswith(b"\n"):
-            return json.loads(line)
-        (number,) = matching.BUSY.unpack_from(self._busy, 0)
-        await self.stop()
-        if number < 0:
-            raise Unavailable("The process that tries ignore patterns has died")
-        raise UsedUp(self._patterns[number])
+            return json.loads(await self._helper.ask(json.dumps(request).encode()))
+        except HelperEnded as error:
+            (number,) = matching.BUSY.unpack_from(self._busy, 0)
+            if number < 0:
+                raise Unavailable("The process that tries ignore patterns has died") from error
+            raise UsedUp(self._patterns[number]) from error
 
     async def stop(self) -> None:
         """Ends the process, whatever it is doing."""
-        with suppress(ProcessLookupError):
-            self._process.kill()
-        await self._process.wait()
+        await self._helper.stop()

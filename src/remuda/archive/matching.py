@@ -1,21 +1,20 @@
-"""The process that tries ignore patterns which must not be tried where others are served; see `matcher.py`.
+"""The helper process that tries ignore patterns which must not be tried where others are served; see
+`matcher.py`.
 
-It limits itself before it sees the first of them: the kernel kills it when it uses too much of the processor,
-whatever a library is doing then. What it is busy with stands in memory that it shares with its parent.
-Each line in and out is JSON. Nothing of Remuda is imported: it starts in a few milliseconds.
+The kernel kills it when it uses too much of the processor, whatever a library is doing then. What it is busy
+with stands in memory that it shares with its parent. Each request and each answer is JSON.
 """
 
 import json
 import mmap
-import os
 import re
-import resource
-import signal
 import struct
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
+
+from remuda.base.helping import answer_requests, limit_processor
 
 MOST_MEMORY = 512 << 20
 """Bytes of addresses; a third of that is the interpreter."""
@@ -69,7 +68,7 @@ class _Patterns:
         wrong: list[tuple[int, str]] = []
         for number, pattern in enumerate(patterns):
             self._begin(number)
-            self._limit(compiling)
+            limit_processor(compiling)
             search: Search | None = None
             try:
                 search = _compile(fill(pattern, values))
@@ -81,7 +80,7 @@ class _Patterns:
 
     def find(self, url: str) -> int | None:
         """The number of the first pattern that matches."""
-        self._limit(self._seconds)
+        limit_processor(self._seconds)
         found = None
         for number, search in enumerate(self._searches):
             self._begin(number)
@@ -95,12 +94,8 @@ class _Patterns:
         BUSY.pack_into(self._busy, 0, number)
 
     def _end(self) -> None:
-        self._limit(0)
+        limit_processor(0)
         self._begin(-1)
-
-    def _limit(self, seconds: float) -> None:
-        # Of the process, in the system too. The signal's default action, which ends it, needs no Python code.
-        signal.setitimer(signal.ITIMER_PROF, seconds)
 
 
 def _compile(pattern: str) -> Search:
@@ -110,31 +105,17 @@ def _compile(pattern: str) -> Search:
     return search
 
 
-def _limit_this_process(seconds: int) -> None:
-    os.nice(19)
-    limits = {resource.RLIMIT_AS: MOST_MEMORY, resource.RLIMIT_CORE: 0}
-    if seconds:
-        limits[resource.RLIMIT_CPU] = seconds
-    for limit, most in limits.items():
-        hard = resource.getrlimit(limit)[1]
-        most = most if hard == resource.RLIM_INFINITY else min(most, hard)
-        resource.setrlimit(limit, (most, most))
-    # What this process has inherited may block or ignore them.
-    for number in (signal.SIGPROF, signal.SIGXCPU):
-        signal.signal(number, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())
-
-
 def main() -> None:
-    """Answers each line, until there are no more."""
-    _limit_this_process(seconds=int(sys.argv[2]))
+    """Tries patterns for the parent. The arguments are the shared memory, and seconds of the processor."""
     with mmap.mmap(int(sys.argv[1]), BUSY.size) as busy:
         patterns = _Patterns(busy)
-        for line in sys.stdin:
-            request = json.loads(line)
-            answer = patterns.find(request) if isinstance(request, str) else patterns.load(**request)
-            sys.stdout.write(json.dumps(answer) + "\n")
-            sys.stdout.flush()
+
+        def answer(request: bytes) -> bytes:
+            asked = json.loads(request)
+            found = patterns.find(asked) if isinstance(asked, str) else patterns.load(**asked)
+            return json.dumps(found).encode()
+
+        answer_requests(answer, memory=MOST_MEMORY, seconds=int(sys.argv[2]))
 
 
 if __name__ == "__main__":
