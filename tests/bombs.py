@@ -1,4 +1,5 @@
-"""Readers of bodies, in a process of their own, which says how much memory each body took them.
+"""Readers of bodies, in a process of their own, which says how much memory each body took them. That of a
+crawl has a helper, which is counted whole.
 
 `python tests/bombs.py` reads lines, `READER PATH`, and answers each with bytes. Every reader runs in a fork:
 none finds memory that another has left.
@@ -15,9 +16,10 @@ from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from remuda.archive.crawler.discovery import Discovery, document_of, links_in
+from remuda.archive.crawler.discovery import Discovery
 from remuda.archive.crawler.frontier import Found, Frontier
 from remuda.archive.crawler.model import CrawlOrder
+from remuda.archive.crawler.reader import DocumentReader
 from remuda.archive.crawler.response import FetchedResponse
 from remuda.archive.crawler.scope import ScopeRules
 from remuda.archive.crawler.visiting import RobotRules
@@ -26,6 +28,7 @@ from remuda.archive.pipeline import url_file
 from remuda.archive.urls import host_of
 from remuda.archive.warc.repair import whole_size
 from remuda.base.errors import InvalidArgument
+from remuda.base.helper import HelperEnded
 from remuda.fleet.permits import NOTHING_MORE
 from remuda.grid.node.extensions import check_extension
 from remuda.grid.node.profile import take_apart
@@ -58,7 +61,9 @@ def _measure(read: Callable[[bytes, Path], object], path: Path) -> None:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with TemporaryDirectory() as directory, suppress(InvalidArgument):
         read(body, Path(directory))
-    _answer((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024)
+    after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    helper = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+    _answer((after - before + helper) * 1024)
 
 
 def _answer(taken: int) -> None:
@@ -92,11 +97,15 @@ def _crawler(path: str, kind: str, coding: str = "") -> Callable[[bytes, Path], 
             on_loop=lambda _: None,
         )
         response = _response(body, directory, kind=kind, coding=coding)
-        document, _ = document_of(url, response)
-        links = links_in(document, url, response)
 
         async def look_through() -> None:
-            found = await discovery.look_through(claim, response, document, links)
+            reader = DocumentReader()
+            try:
+                links = await reader.read(url, response)
+            except HelperEnded:
+                links = None
+            await reader.close()
+            found = await discovery.look_through(claim, response, links)
             frontier.add(found.urls)
 
         asyncio.run(look_through())

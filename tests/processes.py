@@ -110,10 +110,10 @@ def are_gone(processes: list[psutil.Process]) -> bool:
     return not any(is_alive(process) for process in processes)
 
 
-def helpers(module: ModuleType) -> list[psutil.Process]:
-    """The helper processes of this one that run this module."""
+def helpers(module: ModuleType, *, of: int | None = None) -> list[psutil.Process]:
+    """The helper processes of this one, or of another, that run this module."""
     found = []
-    for child in psutil.Process().children():
+    for child in psutil.Process(of).children():
         with suppress(psutil.Error):
             if module.__name__ in child.cmdline():
                 found.append(child)

@@ -126,6 +126,11 @@ def netloc_of(url: str) -> str:
     return url[start : url.index("/", start)]
 
 
+def path_of(url: str) -> str:
+    """The path of a normalised URL."""
+    return url[url.index("/", 8) :].partition("?")[0]
+
+
 def server_of(url: str) -> str:
     """Scheme, host and port of a normalised URL, as they stand in it."""
     return url[: url.index("/", url.index("//") + 2)]

@@ -45,4 +45,7 @@ def _limit_this_process(memory: int, seconds: int) -> None:
     # What this process has inherited may block or ignore them.
     for number in (signal.SIGPROF, signal.SIGXCPU):
         signal.signal(number, signal.SIG_DFL)
+    # What stops the owner may send these to all processes of its group or service. The owner decides.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())

@@ -377,6 +377,7 @@ class Crawl:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await self._discovery.ignores.close()
+        await self._visits.reader.close()
         self._connections.stop()
 
     def _commit_last(self, reason: EndReason) -> EndReason:

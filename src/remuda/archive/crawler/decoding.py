@@ -55,6 +55,16 @@ def decode_content(payload: bytes, codings: str, *, limit: int) -> bytes:
     return payload[:limit]
 
 
+def unpack(payload: bytes, codings: str, *, limit: int) -> tuple[bytes, bool]:
+    """The document as it is read for links, up to `limit` bytes, and whether there is more of it."""
+    document = decode_content(payload, codings, limit=limit + 1)
+    is_longer = len(document) > limit
+    if document.startswith(b"\x1f\x8b"):  # A sitemap.xml.gz, sent as the file that it is.
+        document = decode_content(document, "gzip", limit=limit + 1)
+        is_longer = is_longer or len(document) > limit
+    return document[:limit], is_longer
+
+
 def _decode(payload: bytes, name: str, limit: int) -> bytes:
     if name in ("gzip", "x-gzip", "deflate"):
         # Window bits 47: the head of gzip or zlib, whichever comes. Some servers send deflate without a head.

@@ -5,15 +5,15 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from remuda.archive.crawler.decoding import decode_content
-from remuda.archive.crawler.duplicates import fingerprint, is_loop
+from remuda.archive.crawler.duplicates import is_loop
 from remuda.archive.crawler.frontier import ClaimedUrl, Found, Frontier
-from remuda.archive.crawler.links import Links, extract, links_of_headers
+from remuda.archive.crawler.links import links_of_headers
 from remuda.archive.crawler.model import CrawlOrder, CrawlSettings
-from remuda.archive.crawler.response import MAX_PARSED, FetchedResponse
+from remuda.archive.crawler.reading import DocumentLinks
+from remuda.archive.crawler.response import FetchedResponse
 from remuda.archive.crawler.scope import LinkKind, Root, ScopeRules, are_kin
 from remuda.archive.ignores import Ignores
-from remuda.archive.urls import Base, host_of, without_session
+from remuda.archive.urls import Base, host_of, path_of, without_session
 
 SCRAPED = frozenset((200, 203, 204, 206, 304))
 REDIRECTS = frozenset((300, 301, 302, 303, 307, 308))
@@ -71,7 +71,7 @@ class Discovery:
         self._reported.clear()
 
     async def look_through(
-        self, claim: ClaimedUrl, response: FetchedResponse, document: bytes, links: Links | None
+        self, claim: ClaimedUrl, response: FetchedResponse, links: DocumentLinks | None
     ) -> Discovered:
         """What this response to this URL leads to: its head, and the links of its document if it has one."""
         found = Discovered(outlinks=[] if self._order.metadata_records else None)
@@ -85,14 +85,13 @@ class Discovery:
             return found
         if "link" in response.fields or "refresh" in response.fields:
             headers = links_of_headers(response.all_of("link"), response.fields.get("refresh", ""))
-            await self._accept_all(claim, Base(claim.url), headers, found)
+            await self._accept_all(claim, Base(claim.url), DocumentLinks.of(headers), found)
         if links is None:
             return found
         if links.is_html and claim.inline == 0:
             found.title = links.title
-            if self.settings.skip_duplicate_pages:
-                number = fingerprint(document, claim.url)
-                found.twin = None if number is None else self._frontier.same_page(number, claim)
+            if self.settings.skip_duplicate_pages and links.fingerprint is not None:
+                found.twin = self._frontier.same_page(links.fingerprint, claim)
         if found.twin is None:
             base = Base(claim.url, links.encoding)
             if links.base and (named := base.resolve(links.base)):
@@ -100,14 +99,15 @@ class Discovery:
             await self._accept_all(claim, base, links, found)
         return found
 
-    async def _accept_all(self, claim: ClaimedUrl, base: Base, links: Links, found: Discovered) -> None:
+    async def _accept_all(
+        self, claim: ClaimedUrl, base: Base, links: DocumentLinks, found: Discovered
+    ) -> None:
         for references, kind in (
             (links.requisites, LinkKind.REQUISITE),
             (links.links, LinkKind.PAGE),
             (links.sitemaps, LinkKind.SITEMAP),
         ):
-            if references:
-                await self._accept(claim, base, references, kind, found)
+            await self._accept(claim, base, references, kind, found)
 
     async def _accept(
         self, claim: ClaimedUrl, base: Base, references: Iterable[str], kind: LinkKind, found: Discovered
@@ -123,19 +123,20 @@ class Discovery:
         # A start URL that is redirected within its site: the site is there.
         may_move = is_redirect and claim.depth == 0 and claim.inline == 0
         outlinks = found.outlinks
-        taken, turn = len(base.url) + _NOTES, found.room - _TURN
-        # In order, so that the same site is crawled in the same order.
-        for reference in sorted(references):
+        taken, turn = len(base.url) + _NOTES, _TURN
+        for reference in references:
+            size = len(reference) + taken
+            turn -= size
+            if turn < 0:
+                turn = _TURN
+                await asyncio.sleep(0)
             # Most links are to known pages of the same site. Such a path is in normal form as it stands.
             is_path = reference[:1] == "/" and reference[1:2] != "/"
             if is_path and outlinks is None and is_known(base.root + reference):
                 continue
-            found.room -= len(reference) + taken
-            if found.room < turn:
-                if found.room < 0:
-                    return
-                turn = found.room - _TURN
-                await asyncio.sleep(0)
+            found.room -= size
+            if found.room < 0:
+                return
             url = base.resolve(reference)
             if url is None:
                 continue
@@ -206,31 +207,15 @@ class Discovery:
         return False
 
 
-def document_of(url: str, response: FetchedResponse, *, limit: int = MAX_PARSED) -> tuple[bytes, bool]:
-    """What a response has to be looked through for links, up to `limit` bytes, and whether there is more of
-    it; empty if there is nothing."""
-    kind = response.fields.get("content-type", "")
-    if response.status not in SCRAPED or not response.body.size or not _may_have_links(kind, url):
-        return b"", False
-    document = response.read_document(limit=limit + 1)
-    is_longer = len(document) > limit
-    if document.startswith(b"\x1f\x8b"):  # A sitemap.xml.gz, sent as the file that it is.
-        document = decode_content(document, "gzip", limit=limit + 1)
-        is_longer = is_longer or len(document) > limit
-    return document[:limit], is_longer
-
-
-def links_in(document: bytes, url: str, response: FetchedResponse) -> Links:
-    """The links of the document of a response."""
-    path = url[url.index("/", 8) :].partition("?")[0]
-    return extract(document, response.fields.get("content-type", ""), path=path)
-
-
-def _may_have_links(content_type: str, url: str) -> bool:
-    kind = content_type.partition(";")[0].strip().lower()
+def may_have_links(url: str, response: FetchedResponse) -> bool:
+    """Whether a response has a document to look through for links."""
+    if response.status not in SCRAPED or not response.body.size:
+        return False
+    kind = response.fields.get("content-type", "").partition(";")[0].strip().lower()
+    path = path_of(url)
     return (
-        not kind
-        or kind in ("text/html", "text/css", "text/plain")
+        kind in ("", "text/html", "text/css")
         or kind.endswith("xml")
-        or ".xml" in url[-8:]
+        or path == "/robots.txt"
+        or path.endswith((".xml", ".xml.gz"))
     )

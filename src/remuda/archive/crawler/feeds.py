@@ -24,7 +24,7 @@ MAX_ATTRIBUTES = 10_000
 MAX_QUOTED = 1 << 20
 """Characters of HTML in a feed that are kept until they are read."""
 _PIECE = 256 << 10
-"""Bytes. Expat keeps the interpreter to itself until it has read what it was given."""
+"""Bytes that expat gets at a time."""
 _QUOTED = frozenset(("description", "encoded", "content", "summary"))
 """Elements of feeds with HTML as their text."""
 _ENCLOSURES = frozenset(("enclosure", "content", "thumbnail"))
@@ -186,7 +186,7 @@ def links_of_xml(document: bytes) -> Links:
 
 
 def _feed(parser: expat.XMLParserType, document: bytes, found: Links) -> None:
-    """Has the document parsed, in pieces: other threads have their turn between them."""
+    """Has the document parsed, in pieces, between which it is seen whether that is enough."""
     view = memoryview(document)
     position = begun = 0
     while position < len(document):

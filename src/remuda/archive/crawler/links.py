@@ -184,7 +184,7 @@ def _made_harmless(document: bytes, encoding: str) -> bytes:
         if encoding == "utf-8":
             document = document.replace(b"\0", b"")  # They cost the parser more than anything else.
         document = _up_to_last_tag(document)
-        document = _without_deep_nesting(_without_reopening(_without_crowded_tags(document)))
+        document = _without_deep_nesting(_without_reopening(document))
     return document
 
 
@@ -338,22 +338,6 @@ def urls_of_srcset(value: str) -> Iterator[str]:
 
 
 _CANDIDATE = re.compile(r"[\s,]*+(\S++)(?:\s++[^,(]*+(?:\([^)]{0,200}\)[^,(]*+)*+)?,?")
-
-
-# A parser compares each attribute of a tag with all before it.
-_MAX_ATTRIBUTES = 5000
-# WHATWG HTML 13.2.5.32 to 13.2.5.39: a slash or a closing quote ends an attribute as well as a blank.
-_CROWDED_TAG = re.compile(rb"""<[a-zA-Z](?:[^<>\s/"']*+[\s/"']++){%d,}+""" % _MAX_ATTRIBUTES)
-
-
-def _without_crowded_tags(document: bytes) -> bytes:
-    """The document without the attributes of tags that have thousands of them."""
-    # Such a tag is so long that one of these windows lies within it.
-    window = 2 * _MAX_ATTRIBUTES
-    for start in range(0, len(document) - window, window):
-        if document.find(b">", start, start + window) < 0:
-            return _CROWDED_TAG.sub(b"<x ", document)
-    return document
 
 
 # WHATWG HTML 13.2.4.3, "reconstruct the active formatting elements": what was left open in one paragraph is

@@ -150,8 +150,12 @@ class FetchedResponse:
             return self.body.whole()
         return b"".join(islice(self.body.pieces(), MAX_PARSED // _PIECE))
 
-    def read_document(self, *, limit: int = MAX_PARSED) -> bytes:
-        """The body without its codings, up to `limit`. May read a file."""
+    @property
+    def codings(self) -> str:
+        """Those of the payload, in the order in which they were applied."""
         # Transfer codings come last: `chunked`, which is undone already, and seldom `gzip`.
-        codings = [*self.all_of("content-encoding"), *self.all_of("transfer-encoding")]
-        return decode_content(self.read_payload(), ",".join(codings), limit=limit)
+        return ",".join([*self.all_of("content-encoding"), *self.all_of("transfer-encoding")])
+
+    def read_document(self, *, limit: int) -> bytes:
+        """The body without its codings, up to `limit`. May read a file."""
+        return decode_content(self.read_payload(), self.codings, limit=limit)

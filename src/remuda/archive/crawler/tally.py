@@ -56,6 +56,10 @@ class CrawlTally:
     def loop(self, url: str) -> None:
         self.say(f"LOOP {url} repeats itself; it is not followed.")
 
+    def unread(self, url: str, reason: str) -> None:
+        """A document was not read for links; `reason` says what became of the process that was to read it."""
+        self.say(f"HEAVY {url} is not read for links: the process that does so {reason}.")
+
     def say(self, message: str) -> None:
         """A message for people."""
         entry = StdoutEntry.of(message)

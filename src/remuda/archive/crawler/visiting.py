@@ -7,23 +7,28 @@ from contextlib import nullcontext
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING
 
-from remuda.archive.crawler.discovery import REDIRECTS, Discovered, Discovery, document_of, links_in
+from remuda.archive.crawler.decoding import unpack
+from remuda.archive.crawler.discovery import REDIRECTS, Discovered, Discovery, may_have_links
 from remuda.archive.crawler.fetching import FetchedExchange, Fetcher
 from remuda.archive.crawler.frontier import ClaimedUrl, Found, Frontier, UrlState
 from remuda.archive.crawler.links import MAX_ROBOTS
 from remuda.archive.crawler.model import CrawlOrder
+from remuda.archive.crawler.reader import DocumentReader
+from remuda.archive.crawler.reading import DocumentLinks, links_in
 from remuda.archive.crawler.recorder import CrawlRecorder
 from remuda.archive.crawler.response import FetchedResponse, FetchFailed
 from remuda.archive.crawler.schedule import Schedule
 from remuda.archive.crawler.tally import CrawlTally
 from remuda.archive.urls import Base, host_of
 from remuda.base.clock import monotonic, now
+from remuda.base.helper import HelperEnded
 
 if TYPE_CHECKING:
     from protego import Protego
 
-LONG_DOCUMENT = 1 << 20
-"""Bytes. Longer ones are looked through in a thread: those made for it take seconds, and beats must go on."""
+LONG_DOCUMENT = 32 << 10
+"""Bytes. Longer ones are read by a helper: what is made for it takes a parser a time that grows with the
+square of its length. This much takes a tenth of a second."""
 MAX_THROTTLED = 10
 """Tries of a URL that is answered with 429 or 503."""
 MAX_ROBOTS_RULES = 500_000
@@ -110,6 +115,7 @@ class Visits:
         self._out_of_turn: dict[int, asyncio.Future[RobotRules]] = {}
         """URLs that rules were fetched from, or are, by the tasks that do so."""
         self._reading = asyncio.Lock()
+        self.reader = DocumentReader()
         self.robots: dict[str, asyncio.Future[RobotRules]] = {}
         """The rules of each server, or the tasks that fetch them."""
         self.is_dirty = False
@@ -164,10 +170,12 @@ class Visits:
             return
         if response.status not in _THROTTLED:
             self._schedule.praise(claim)
-        document, is_long = document_of(claim.url, response, limit=LONG_DOCUMENT)
-        # One long document at a time, until it is recorded: each takes many times its length of memory.
+        links, is_long = _links_if_short(claim.url, response)
+        # One long document at a time, until it is recorded: what it leads to may take much memory.
         async with self._reading if is_long else nullcontext():
-            found = await self._discover(claim, response, document, is_long=is_long)
+            if is_long:
+                links = await self._read_long(claim, response)
+            found = await self._discovery.look_through(claim, response, links)
             await self._record(claim, exchange, found)
 
     async def _record(self, claim: ClaimedUrl, exchange: FetchedExchange, found: Discovered) -> None:
@@ -196,17 +204,13 @@ class Visits:
 
         await self._recorder.record(exchange, original=original, outlinks=found.outlinks, mark=mark)
 
-    async def _discover(
-        self, claim: ClaimedUrl, response: FetchedResponse, document: bytes, *, is_long: bool
-    ) -> Discovered:
-        """What a response leads to. `document` is its document, or only the beginning of it if it is long."""
-        url, links = claim.url, None
-        if is_long:
-            document = b""
-            links = await asyncio.to_thread(lambda: links_in(document_of(url, response)[0], url, response))
-        elif document:
-            links = links_in(document, url, response)
-        return await self._discovery.look_through(claim, response, document, links)
+    async def _read_long(self, claim: ClaimedUrl, response: FetchedResponse) -> DocumentLinks | None:
+        """What a long document leads to; None if it cannot be read."""
+        try:
+            return await self.reader.read(claim.url, response)
+        except HelperEnded as error:
+            self._tally.unread(claim.url, str(error))
+        return None
 
     def _find_original(self, exchange: FetchedExchange) -> tuple[str, float] | None:
         """Where the same payload is already, if that is looked for."""
@@ -302,6 +306,18 @@ class Visits:
         assert task is not None
         self._out_of_turn[claim.id] = task
         return claim
+
+
+def _links_if_short(url: str, response: FetchedResponse) -> tuple[DocumentLinks | None, bool]:
+    """What the document of a response leads to, if it has one; or that it is too long to be read here."""
+    if not may_have_links(url, response):
+        return None, False
+    if response.body.size > LONG_DOCUMENT:
+        return None, True
+    document, is_longer = unpack(response.read_payload(), response.codings, limit=LONG_DOCUMENT)
+    if is_longer:
+        return None, True
+    return links_in(document, url, response.fields.get("content-type", "")), False
 
 
 def _target_of(exchange: FetchedExchange) -> str:
