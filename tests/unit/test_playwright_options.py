@@ -117,6 +117,35 @@ def test_every_browser_has_its_own_rules(browser: ServedBrowser, options: dict[s
         read(options, browser)
 
 
+@pytest.mark.parametrize(
+    ("name", "given"),
+    [
+        ("proxy", {**PROXY, "bypass": None, "password": None}),
+        ("env", {"TZ": "Asia/Tokyo", "LANG": None}),
+        ("firefoxUserPrefs", {"geo.enabled": False, "dom.push.enabled": None}),
+    ],
+)
+def test_null_inside_an_option_says_nothing(name: str, given: dict[str, Any]) -> None:
+    taken = read({name: given}, ServedBrowser.FIREFOX)
+
+    assert taken == {name: {key: value for key, value in given.items() if value is not None}}
+
+
+@pytest.mark.parametrize(
+    ("proxy", "message"),
+    [
+        ({"bypass": "x"}, "The launch option 'proxy' must be an object with a string 'server'"),
+        ({"server": None}, "The launch option 'proxy' must be an object with a string 'server'"),
+        ({"server": "p:1", "password": 1}, "'password' in the launch option 'proxy' must be a string"),
+        ({"server": "p:1", "x": "y"}, "'x' in the launch option 'proxy' is not known"),
+        ({"server": "p:1", "x": 1}, "'x' in the launch option 'proxy' is not known"),
+    ],
+)
+def test_the_refusal_of_a_proxy_says_what_is_wrong_with_it(proxy: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidArgument, match=message):
+        read({"proxy": proxy})
+
+
 def test_an_operator_can_allow_an_argument() -> None:
     options = {"args": ["--load-extension=/opt/extension"]}
 

@@ -55,6 +55,9 @@ class LaunchSieve:
         for name, value in given.items():
             if value is None or name in _OF_THE_CLIENT:
                 continue
+            if isinstance(value, dict):
+                # What a client library leaves unset comes as null, here as at the top.
+                value = {key: each for key, each in value.items() if each is not None}
             if name not in self._readers:
                 known = ", ".join(sorted(self._readers.keys() - _NEVER))
                 raise InvalidArgument(f"The launch option {name!r} is not supported; supported are {known}")
@@ -118,11 +121,13 @@ class LaunchSieve:
         if not isinstance(value, dict) or not isinstance(value.get("server"), str):
             raise InvalidArgument(f"The launch option {name!r} must be an object with a string 'server'")
         for key, word in value.items():
-            if key not in ("server", "bypass", "username", "password") or not isinstance(word, str):
+            if key not in ("server", "bypass", "username", "password"):
                 raise InvalidArgument(
-                    f"{key!r} in the launch option {name!r} is not one of the strings server, bypass, "
-                    "username and password"
+                    f"{key!r} in the launch option {name!r} is not known; known are server, bypass, username "
+                    "and password"
                 )
+            if not isinstance(word, str):
+                raise InvalidArgument(f"{key!r} in the launch option {name!r} must be a string")
         # A proxy is a switch of the browser, too, and the rules for that are the same.
         if self._browser is ServedBrowser.CHROMIUM:
             bypass = value.get("bypass") or ""
