@@ -246,6 +246,7 @@ def test_preferences_that_are_nested_without_end_are_refused() -> None:
         {"network.protocol-handler.app.x": "/bin/sh"},
         {"network.protocol-handler.external.x": True},
         {"network.proxy.socks": "file:///run/docker.sock"},
+        {"network.proxy.socks": "File:run.sock"},
         {"network.proxy.autoconfig_url": "file:///etc/shadow"},
         {"network.automatic-ntlm-auth.trusted-uris": "x"},
         {"browser.cache.disk.parent_directory": "/root"},

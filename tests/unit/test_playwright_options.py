@@ -146,6 +146,13 @@ def test_the_refusal_of_a_proxy_says_what_is_wrong_with_it(proxy: dict[str, Any]
         read({"proxy": proxy})
 
 
+@pytest.mark.parametrize("browser", [ServedBrowser.CHROMIUM, ServedBrowser.FIREFOX, ServedBrowser.WEBKIT])
+@pytest.mark.parametrize("server", ["file:///run/docker.sock", "FILE:x", "socks5://file:///run/x", "/run/x"])
+def test_a_proxy_is_a_host_for_every_browser(browser: ServedBrowser, server: str) -> None:
+    with pytest.raises(InvalidArgument, match="must be host:port"):
+        read({"proxy": {"server": server}}, browser)
+
+
 def test_an_operator_can_allow_an_argument() -> None:
     options = {"args": ["--load-extension=/opt/extension"]}
 

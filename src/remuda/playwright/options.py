@@ -11,6 +11,7 @@ import msgspec
 
 from remuda.base.errors import InvalidArgument
 from remuda.fleet.permits import Allowance, Sieve
+from remuda.fleet.permits.rules import PROXY, shown
 from remuda.playwright.model import ServedBrowser
 
 Options = Mapping[str, Any]
@@ -128,6 +129,9 @@ class LaunchSieve:
                 )
             if not isinstance(word, str):
                 raise InvalidArgument(f"{key!r} in the launch option {name!r} must be a string")
+        if not PROXY.fits(value["server"]):
+            what = f"'server' in the launch option {name!r}"
+            raise InvalidArgument(f"{what} is {shown(value['server'])}; it must be {PROXY.words}")
         # A proxy is a switch of the browser, too, and the rules for that are the same.
         if self._browser is ServedBrowser.CHROMIUM:
             bypass = value.get("bypass") or ""

@@ -46,14 +46,15 @@ NUMBERS = form(r"-?\d{1,6}(\.\d{1,6})?\s*[,x]\s*-?\d{1,6}(\.\d{1,6})?", "two num
 TEXT = form(r".*", "a text")
 NAMES = form(r"[A-Za-z0-9_]*(\s*,\s*[A-Za-z0-9_]+)*,?", "names separated by commas, without parameters")
 LANGUAGES = form(r"[A-Za-z0-9_,;=. *-]{0,200}", "languages such as de-DE,de")
-HOST = form(r"[A-Za-z0-9_.:\[\]-]*", "a host name or an address")
+# Firefox takes a host that begins with `file:` for the path of a socket.
+HOST = form(r"(?!(?i:file:))[A-Za-z0-9_.:\[\]-]*", "a host name or an address")
 HOSTS = form(r"[A-Za-z0-9_.:,;*/<>\[\] -]*", "hosts separated by commas")
 # A file: would be read from this machine; javascript: and chrome: reach what pages do not.
 WEB_URL = form(r"(?i)(about:blank|(https?://|data:).*)?", "a URL with http, https or data, or about:blank")
 WEB_URLS = form(
     r"(?i)(about:blank|https?://[^|]*)(\|(about:blank|https?://[^|]*))*|", "URLs with http or https"
 )
-PROXY = form(r"(?i)((https?|socks[45]?h?)://)?[^\s/\\]*/?", "host:port")
+PROXY = form(r"(?i)((https?|socks[45]?h?)://)?(?!file:)[^\s/\\]*/?", "host:port")
 
 
 def one_of(*words: str) -> Form:
