@@ -15,10 +15,10 @@ TYPES := $(BIN)/mypy && $(BIN)/lint-imports --no-logo
 # Some machines forbid it. But tests start hundreds of processes, and each would compile what it imports.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help venv setup up test check lint types docs lock bench clean
+.PHONY: help venv setup up test check lint types docs lock clients bench clean
 
 help: ## List these targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 venv:
 	@tools/setup.sh
@@ -53,6 +53,9 @@ docs: venv ## Write docs/reference from the declarations
 lock: venv ## Lock the newest allowed versions of all dependencies
 	$(COMPILE) --upgrade --group dev pyproject.toml -o requirements.lock
 	echo '$(UV_RANGE)' | $(COMPILE) --upgrade - -o tools/bootstrap.lock
+
+clients: setup ## Renew the table of what Playwright, Puppeteer and ChromeDriver tell a Chromium by default
+	$(BIN)/python tools/make_client_defaults.py
 
 bench: setup ## Measure against peers
 	@tools/setup.sh bench

@@ -146,6 +146,13 @@ CHROMIUM_ARGS: Mapping[str, Sequence[str]] = {
         "--hide-scrollbars",
         "--blink-settings=primaryHoverType=2,availableHoverTypes=2,primaryPointerType=4,availablePointerTypes=4",
     ),
+    "Playwright's defaults since 1.65": (
+        "--disable-features=AvoidUnnecessaryBeforeUnloadCheckSync,DestroyProfileOnBrowserClose,HttpsUpgrades,HttpsFirstBalancedModeAutoEnable,LensOverlay,MediaRouter,PaintHolding,ThirdPartyStoragePartitioning,AvoidCorsURLLoaderRestartOnRedirect,TcpPortRandomizationWin,OptimizationHints,NetworkTimeServiceQuerying,AimEnabled,PreconnectToSearch,msForceBrowserSignIn,msEdgeUpdateLaunchServicesPreferredVersion",
+        "--enable-features=CDPScreenshotNewSurface,SkipListAccountsWithoutGaiaCookies",
+        "--disable-stack-profiler",
+        "--do-not-de-elevate",
+        "--no-startup-window",
+    ),
     "SeleniumBase with --uc": (
         "--homepage=chrome://version/",
         "--animation-duration-scale=0",

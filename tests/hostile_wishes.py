@@ -80,8 +80,6 @@ SWITCHES = {
     "file-url-path-alias": "=/x=/etc",
     # Ways around the browser's walls, and to its DevTools
     "enable-gpu-benchmarking": "",
-    "enable-blink-features": "=MojoJS",
-    "enable-features": "=MojoJS",
     "remote-debugging-address": "=0.0.0.0",
     "remote-debugging-targets": "=127.0.0.1:1",
     "extensions-on-chrome-urls": "",

@@ -7,10 +7,25 @@ import pytest
 
 from common_wishes import CHROMIUM_ARGS, CHROMIUM_PREFS, FIREFOX_ARGS, FIREFOX_PREFS
 from remuda.base.errors import InvalidArgument
-from remuda.fleet.permits import Allowance, Sieve
+from remuda.fleet.permits import Allowance, Sieve, client_defaults
 from remuda.fleet.permits.rules import MAX_ARGS, MAX_LENGTH, MAX_PREFERENCES
 
 WHERE = "the options"
+
+# What gives a page more than pages have, or keeps it from less; or has a path, or is a disguise.
+HOSTILE_FEATURES = [
+    "MojoJS",
+    "MojoJSTest",
+    "mojojs",
+    "BlockInsecurePrivateNetworkRequests",
+    "LocalNetworkAccessChecks",
+    "NetworkService:path/root",
+    "Translate<Study.Group:path/root",
+    "*Translate",
+    "Ｔranslate",  # noqa: RUF001
+    "--zygote-cmd-prefix=/bin/sh",
+    "FeatureOfTomorrow",
+]
 
 
 def refusal(kind: str, given: Any, allow: str = "") -> str:
@@ -100,8 +115,52 @@ def test_a_value_of_firefox_is_the_next_argument() -> None:
     ]
 
 
+@pytest.mark.parametrize("name", ["enable-features", "disable-features", "enable-blink-features"])
+@pytest.mark.parametrize("hostile", HOSTILE_FEATURES)
+def test_an_unknown_feature_is_left_out_and_told(name: str, hostile: str) -> None:
+    sieve = Sieve()
+
+    kept = sieve.chromium_args([f"--{name}= Translate,{hostile},,VaapiVideoDecoder"], where=WHERE)
+
+    assert kept == [f"--{name}=Translate,VaapiVideoDecoder"]
+    assert sieve.dropped == [f"--{name}={hostile.strip()}"]
+
+
+def test_a_switch_of_which_every_feature_is_unknown_is_left_out_as_a_whole() -> None:
+    sieve = Sieve()
+
+    kept = sieve.chromium_args(["--enable-features=MojoJS, OfTomorrow", "--disable-features="], where=WHERE)
+
+    assert kept == ["--disable-features="]
+    assert sieve.dropped == ["--enable-features=MojoJS,OfTomorrow"]
+
+
+def test_what_a_client_turns_off_by_default_may_not_be_turned_on() -> None:
+    sieve = Sieve()
+
+    assert sieve.chromium_args(["--enable-features=IsolateOrigins,RenderDocument"], where=WHERE) == []
+
+
+@pytest.mark.parametrize("allow", ["enable-features", "*", "OfTomorrow"])
+def test_an_operator_can_allow_a_feature_by_its_name_or_all(allow: str) -> None:
+    given = ["--enable-features=OfTomorrow"]
+
+    assert Sieve(Allowance.of(allow)).chromium_args(given, where=WHERE) == given
+
+
+def test_the_defaults_of_clients_have_nothing_that_is_hostile() -> None:
+    features = {each.strip() for each in HOSTILE_FEATURES}
+    named = client_defaults.ENABLED_FEATURES | client_defaults.DISABLED_FEATURES
+    switches = {each.partition("=")[0] for each in HOSTILE_SWITCHES}
+
+    assert not features & named
+    assert not switches & {each.partition("=")[0] for each in client_defaults.SWITCHES} - OF_ONE_VALUE
+    assert not any("/" in each for each in (*named, *client_defaults.SWITCHES))
+
+
 # What does not
 
+OF_ONE_VALUE = {"--password-store"}
 HOSTILE_SWITCHES = [
     # Programs
     "--zygote-cmd-prefix=/usr/bin/perl -e system('id')",
@@ -148,9 +207,6 @@ HOSTILE_SWITCHES = [
     "--remote-debugging-address=0.0.0.0",
     "--remote-debugging-targets=127.0.0.1:1",
     "--enable-gpu-benchmarking",
-    "--enable-blink-features=MojoJS,MojoJSTest",
-    "--enable-features=MojoJS",
-    "--enable-features=NetworkService:path/root",
     "--blink-settings=allowUniversalAccessFromFileURLs=true",
     "--password-store=gnome-libsecret",
     "--auth-server-allowlist=*",

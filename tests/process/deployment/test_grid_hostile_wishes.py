@@ -109,7 +109,10 @@ async def test_what_a_chromium_is_told_in_vain_is_dropped_and_told(
 ) -> None:
     options = {
         "binary": "{script}",
-        "args": ["--no-sandbox", "--remote-debugging-port=1", "--disable-gpu-sandbox", "--no-zygote"],
+        "args": [
+            *("--no-sandbox", "--remote-debugging-port=1", "--disable-gpu-sandbox", "--no-zygote"),
+            *("--enable-features=MojoJS,Vulkan", "--enable-blink-features=MojoJS"),
+        ],
         "prefs": {"download.default_directory": "{outside}", "savefile": {"default_directory": "{outside}"}},
     }
     session, actual = await opened(client, name, **fill({"goog:chromeOptions": options}, outside))
@@ -118,8 +121,10 @@ async def test_what_a_chromium_is_told_in_vain_is_dropped_and_told(
     assert actual["remuda:ignored"] == [
         "binary in goog:chromeOptions",
         *("--no-sandbox", "--remote-debugging-port", "--disable-gpu-sandbox", "--no-zygote"),
+        *("--enable-features=MojoJS", "--enable-blink-features=MojoJS"),
         *("download.default_directory", "savefile.default_directory"),
     ]
+    assert await script(client, session, "return typeof Mojo") == "undefined"
     assert await script(client, session, DOWNLOAD) is None
     extension = {"type": "path", "path": str(outside)}
     installed = await client.call("POST", f"/session/{session}/webextension", extension)

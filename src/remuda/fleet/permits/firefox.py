@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from remuda.base.errors import InvalidArgument
-from remuda.fleet.permits.chromium import DROPPED_SWITCHES, SWITCHES
+from remuda.fleet.permits.chromium import DROPPED_SWITCHES, FEATURE_SWITCHES, SWITCHES
 from remuda.fleet.permits.rules import (
     HOST,
     HOSTS,
@@ -43,7 +43,9 @@ VALUES: Mapping[str, Form] = {
     **table(NUMBER, "height width"),
     **table(WEB_URL, "new-tab new-window private-window url"),
 }
-DROPPED_ARGS = frozenset(("marionette", *SWITCHES, *DROPPED_SWITCHES)) - FLAGS - VALUES.keys()
+DROPPED_ARGS = (
+    frozenset(("marionette", *SWITCHES, *FEATURE_SWITCHES, *DROPPED_SWITCHES)) - FLAGS - VALUES.keys()
+)
 """Among them what is meant for a Chromium: clients give both the same list, and Firefox ignores it."""
 OWNED_ARGS = words("app createprofile marionette-port p profile profilemanager remote-debugging-port")
 """What even an operator cannot allow: the driver would not find its browser."""
