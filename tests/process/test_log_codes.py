@@ -25,7 +25,7 @@ from installed import BROWSERS, needs_browser
 from processes import children_of, name_of
 from remuda.base.ids import OrchestratorId, SessionId
 from remuda.grid.model import State
-from remuda.grid.sessions import Sessions, node_beat
+from remuda.grid.sessions import Sessions, node_beat, read_meta
 from remuda.grid.slots import Slots
 from remuda.grid.timeouts import Timeouts
 from remuda.keyspace import grid
@@ -193,6 +193,15 @@ async def page_of(client: Client, session: SessionId) -> AsyncIterator[Callable[
         yield evaluate
 
 
+async def with_options_that_are_left_out(scene: Scene) -> SessionId:
+    options: Any = {"args": ["--no-sandbox", "--enable-features=OfTomorrow"]}
+    session = await scene.client.open(**{"goog:chromeOptions": options})
+    (told,) = [entry for _, entry in await entries_of(scene.store, session) if entry.get("code") == "IGNORED"]
+    assert read_meta(told["meta"]) == {"message": "--no-sandbox, --enable-features=OfTomorrow"}
+    await scene.client.close(session)
+    return session
+
+
 async def whose_recording_fails(scene: Scene) -> SessionId:
     session = await scene.client.open("chrome", **{"se:recordVideo": True})
     for process in scene.deployment.processes():
@@ -262,6 +271,7 @@ WALKS: dict[Walk, str] = {
     whose_client_falls_silent: "NALIVE STIMEOUT HALT",
     whose_driver_dies: "NALIVE DFAILURE TERM HALT",
     whose_client_hangs_up: "NALIVE CLOST CLOSED HALT",
+    with_options_that_are_left_out: "DALIVE IGNORED LSINIT CLOSED HALT",
     whose_recording_fails: "NALIVE RFAILURE CLOSED HALT",
     whose_client_tells_of_its_test: "NALIVE EVENT CLOSED HALT",
     whose_first_node_dies: "SCHED RESCHED NALIVE CLOSED HALT",

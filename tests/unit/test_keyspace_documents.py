@@ -196,13 +196,13 @@ DOCUMENTED_CODES = {
 
 
 OWN_CODES = {
-    ("node", "info"): "EVENT",
+    ("node", "info"): "EVENT IGNORED",
     ("node", "warn"): "RFAILURE",
     ("orchestrator", "warn"): "RESCHED",
     ("proxy", "warn"): "CLOST NLOST",
 }
-"""The document names the proxy, but none of its codes, and has none for what a client tells, what a session
-survives, or a second attempt."""
+"""The document names the proxy, but none of its codes, and has none for what a client tells or asks for in
+vain, what a session survives, or a second attempt."""
 
 
 @pytest.mark.parametrize("component", COMPONENTS)

@@ -62,8 +62,9 @@ _MOVE = load_script(
     ],
 )
 
-# A HALT ends every node, a session outlives its recording, and the proxy writes later than it sees.
-_NO_CAUSE = ("HALT", "EVENT", "RFAILURE", "CLOST", "NLOST")
+# A HALT ends every node, a session outlives its recording and does without what was left out, and the proxy
+# writes later than it sees.
+_NO_CAUSE = ("HALT", "EVENT", "IGNORED", "RFAILURE", "CLOST", "NLOST")
 
 
 def session_topic(session: SessionId) -> str:

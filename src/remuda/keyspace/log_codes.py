@@ -34,8 +34,10 @@ LOG_CODES = (
     LogCode("node", "fail", "DFAILURE", "driver process reported an error"),
     LogCode("node", "fail", "STIMEOUT", "session has been inactive too long"),
     LogCode("node", "fail", "TERM", "node terminates due to fault condition"),
-    # Not in the document, which knows no code for what a client tells, or a session survives.
+    # Not in the document, which knows no code for what a client tells or asks for in vain, or a session
+    # survives.
     LogCode("node", "info", "EVENT", "event reported by the client"),
+    LogCode("node", "info", "IGNORED", "parts of the capabilities were left out"),
     LogCode("node", "warn", "RFAILURE", "recording failed, the session continues"),
     LogCode("orchestrator", "info", "SCHED", "node is being scheduled for startup"),
     # Not in the document, as RFAILURE.

@@ -249,6 +249,7 @@ class Node:
             sifted = Sifted(harmless, (*sifted.ignored, *left_out))
         if sifted.ignored:
             log.info("wishes ignored", session=self._session, ignored=sifted.ignored)
+            await self._sessions.log(self._session, "IGNORED", message=", ".join(sifted.ignored))
         return sifted
 
     def _heed(self, options: Options) -> None:
