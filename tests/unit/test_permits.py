@@ -268,6 +268,13 @@ def test_no_more_arguments_are_taken_than_a_process_can_have() -> None:
         {"profile.default_content_setting_values.notifications": "/root"},
         {"credentials_enable_service": [1]},
         {"intl.accept_languages": {"a": "/root"}},
+        {"profile.default_content_setting_values.local_network_access": 1},
+        {"profile": {"managed_default_content_settings": {"loopback_network": 1}}},
+        {"profile.content_settings.exceptions.file_handling": {"*,*": {"setting": 1}}},
+        {"profile.default_content_setting_values.protocol_handler": 1},
+        {"webkit.webprefs.allow_universal_access_from_file_urls": True},
+        {"devtools.preferences.of_tomorrow": "x"},
+        {"omnibox-of-tomorrow": 1},
         {"": {"": 1}},
         {"a": {"b": {"c": 1}}},
     ],
@@ -276,12 +283,18 @@ def test_a_preference_of_chromium_that_is_not_listed_is_refused_however_it_is_ne
     assert "this machine" in refusal("chromium_prefs", prefs)
 
 
+def test_an_experiment_that_opens_this_machines_addresses_to_pages_is_refused() -> None:
+    experiments = {"browser.enabled_labs_experiments": ["block-insecure-private-network-requests@2"]}
+
+    assert "enabled_labs_experiments" in refusal("chromium_local_state", experiments)
+
+
 def test_no_more_preferences_are_taken_than_can_be_looked_at_in_passing() -> None:
-    names = {f"omnibox-{number}": 1 for number in range(MAX_PREFERENCES + 1)}
+    names = {f"translate_allowlists.{number}": "x" for number in range(MAX_PREFERENCES + 1)}
 
     assert f"it may have {MAX_PREFERENCES}" in refusal("chromium_prefs", names)
     assert f"it may have {MAX_PREFERENCES}" in refusal("chromium_prefs", {"a": names})
-    spread = {f"omnibox-{number}": {"a": 1, "b": 1} for number in range(MAX_PREFERENCES // 2)}
+    spread = {f"translate_allowlists.{number}": {"a": 1, "b": 1} for number in range(MAX_PREFERENCES // 2)}
     assert f"it may have {MAX_PREFERENCES}" in refusal("chromium_prefs", spread)
 
 
@@ -323,6 +336,13 @@ def test_preferences_that_are_nested_without_end_are_refused() -> None:
         {"helpers.global_mime_types_file": "/tmp/x"},
         {"browser.safebrowsing.provider.x.updateURL": "http://x"},
         {"privacy.userContext.extension": "x"},
+        {"permissions.default.loopback-network": 1},
+        {"permissions.default.local-network": 1},
+        {"app.update.log.file": True},
+        {"app.update.staging.enabled": True},
+        {"browser.newtabpage.activity-stream.asrouter.devtoolsEnabled": True},
+        {"browser.urlbar.of_tomorrow": True},
+        {"privacy.of_tomorrow": 1},
     ],
 )
 def test_a_preference_of_firefox_that_is_not_listed_is_refused(prefs: Any) -> None:

@@ -25,6 +25,7 @@ from remuda.fleet.permits.rules import (
     Form,
     ListOf,
     PreferenceRules,
+    below,
     form,
     misshapen,
     one_of,
@@ -327,9 +328,79 @@ _SWITCHED_PREFERENCES = """
     translate.enabled user_experience_metrics.reporting_enabled webrtc.multiple_routes_enabled
     webrtc.nonproxied_udp_enabled
 """
+# What pages may do. Not what they may do to the addresses of this machine and of its network
+# (`local_network_access`), its files (`file_system_*`, `file_handling`) or its programs (`protocol_handler`).
+_CONTENT = """
+    ads ar automatic_downloads autoplay background_sync bluetooth_guard bluetooth_scanning
+    captured_surface_control clipboard clipboard_read_write cookies durable_storage fedcm_active
+    fedcm_idp_signin fullscreen geolocation hid_guard idle_detection images javascript javascript_jit
+    keyboard_lock legacy_cookie_access local_fonts media_engagement media_stream media_stream_camera
+    media_stream_mic metro_switch_to_desktop midi midi_sysex mixed_script mouselock
+    multiple_automatic_downloads notifications payment_handler plugins popups ppapi_broker
+    protected_media_identifier protocol_handlers push_messaging sensors serial_guard site_engagement
+    smart_card_guard sound ssl_cert_decisions storage_access third_party_storage_partitioning
+    top_level_storage_access usb_guard vr web_app_installation window_management window_placement
+"""
+# As some clients misspell them, too; Chromium then ignores them.
+_DEFAULTS_OF_CONTENT = """
+    default_content_setting_values default_content_settings managed_default_content_settings
+    profile.default_content_setting_values profile.default_content_settings
+    profile.managed_default_content_settings
+"""
+_EXCEPTIONS = ("content_settings", "profile.content_settings")
+_IN_BRANCHES = frozenset().union(
+    *(below(branch, _CONTENT) for branch in _DEFAULTS_OF_CONTENT.split()),
+    below("NewTabPage", "CustomizeChromeExplicitlyClosed FooterVisible ModulesVisible"),
+    below(
+        "browser.window_placement",
+        "always_on_top bottom left maximized right top work_area_bottom "
+        "work_area_left work_area_right work_area_top",
+    ),
+    below(
+        "privacy_sandbox",
+        """
+        apis_enabled apis_enabled_v2 consent_decision_made first_party_sets_enabled
+        m1.ad_measurement_enabled m1.consent_decision_made m1.eea_notice_acknowledged m1.fledge_enabled
+        m1.prompt_suppressed m1.restricted_notice_acknowledged m1.row_notice_acknowledged
+        m1.topics_enabled notice_displayed related_website_sets_enabled topics_consent.consent_given
+        """,
+    ),
+    below(
+        "webkit.webprefs",
+        """
+        allow_running_insecure_content allow_scripts_to_close_windows default_fixed_font_size
+        default_font_size dom_paste_enabled encrypted_media_enabled force_dark_mode_enabled java_enabled
+        javascript_can_access_clipboard javascript_can_open_windows_automatically javascript_enabled
+        loads_images_automatically minimum_font_size minimum_logical_font_size plugins_enabled
+        shrinks_standalone_images_to_fit tabs_to_links text_areas_are_resizable uses_universal_detector
+        """,
+    ),
+    # Of chrome://flags, which clients set here; Chromium then ignores them.
+    words(
+        """
+        omnibox-local-history-zero-suggest-beyond-ntp omnibox-max-zero-suggest-matches
+        omnibox-on-focus-suggestions-contextual-web omnibox-on-focus-suggestions-srp
+        omnibox-trending-zero-prefix-suggestions-on-ntp omnibox-use-existing-autocomplete-client
+        omnibox-zero-suggest-in-memory-caching omnibox-zero-suggest-prefetching
+        omnibox-zero-suggest-prefetching-on-srp omnibox-zero-suggest-prefetching-on-web
+        """
+    ),
+)
+# How DevTools look.
+_OF_DEVTOOLS = below(
+    "devtools.preferences",
+    """
+    cacheDisabled currentDockState customFormatters disablePausedStateOverlay
+    InspectorView.screencastSplitViewState InspectorView.splitViewState language last-dock-state
+    network_log.preserve-log network_log.show-overview panel-selected-tab panel-selectedTab
+    preserve-console-log preserveConsoleLog screencastEnabled showWhitespacesInEditor textEditorIndent
+    ui-theme uiTheme
+    """,
+)
 PREFERENCES = PreferenceRules(
     names={
-        **dict.fromkeys(_SWITCHED_PREFERENCES.split(), bool),
+        **dict.fromkeys((*_SWITCHED_PREFERENCES.split(), *_IN_BRANCHES), bool),
+        **dict.fromkeys(_OF_DEVTOOLS, TEXT),
         "custom_links.initialized": bool,
         "homepage": WEB_URL,
         "intl.accept_languages": LANGUAGES,
@@ -346,24 +417,9 @@ PREFERENCES = PreferenceRules(
         "spellcheck.dictionary": LANGUAGES,
         "webrtc.ip_handling_policy": _WORD,
     },
-    prefixes=(
-        ("NewTabPage.", bool),
-        ("browser.window_placement.", bool),
-        # As some clients misspell them; Chromium then ignores them.
-        ("content_settings.exceptions.", bool),
-        ("default_content_setting_values.", bool),
-        ("default_content_settings.", bool),
-        ("devtools.preferences.", TEXT),
-        ("managed_default_content_settings.", bool),
-        ("omnibox-", bool),
-        ("privacy_sandbox.", bool),
-        ("profile.content_settings.exceptions.", bool),
-        ("profile.default_content_setting_values.", bool),
-        ("profile.default_content_settings.", bool),
-        ("profile.managed_default_content_settings.", bool),
-        ("translate_allowlists.", LANGUAGES),
-        ("translate_whitelists.", LANGUAGES),
-        ("webkit.webprefs.", bool),
+    entries=(
+        (tuple(f"{branch}.exceptions.{name}." for branch in _EXCEPTIONS for name in _CONTENT.split()), bool),
+        (("translate_allowlists.", "translate_whitelists."), LANGUAGES),
     ),
     # Where files go is the herd's to say: a client asks for its downloads with `se:downloadsEnabled`.
     dropped=frozenset(("download.default_directory", "savefile.default_directory", "savefile.type")),
@@ -371,7 +427,7 @@ PREFERENCES = PreferenceRules(
 # Of chrome://flags; others let extensions at the browser's own pages, for one.
 _EXPERIMENTS = words(
     """
-    allow-insecure-localhost block-insecure-private-network-requests
+    allow-insecure-localhost
     cookies-without-same-site-must-be-secure enable-experimental-web-platform-features enable-force-dark
     enable-quic enable-removing-all-third-party-cookies https-upgrades same-site-by-default-cookies
     smooth-scrolling test-third-party-cookie-phaseout tracking-protection-3pcd
@@ -390,7 +446,7 @@ LOCAL_STATE = PreferenceRules(
         "hardware_acceleration_mode.enabled": bool,
         "intl.app_locale": LANGUAGES,
     },
-    prefixes=(),
+    entries=(),
     dropped=frozenset(),
 )
 

@@ -21,6 +21,7 @@ from remuda.fleet.permits.rules import (
     Allowance,
     Form,
     PreferenceRules,
+    below,
     check_text,
     form,
     misshapen,
@@ -153,10 +154,145 @@ _SWITCHED = """
     webgl.disabled webgl.enable-webgl2 webgl.force-enabled widget.non-native-theme.enabled
     xpinstall.signatures.required xpinstall.whitelist.required
 """
+# On, off or a number, too. Not the whole branches: `permissions.default.loopback-network` would give pages of
+# the web the ports of this machine, and `app.update.log.file` writes.
+_IN_BRANCHES = frozenset().union(
+    below(
+        "app.update",
+        """
+        auto background.enabled checkInstallTime disabledForTesting enabled interval langpack.enabled
+        notifyDuringDownload silent
+        """,
+    ),
+    below(
+        "browser.contentblocking",
+        """
+        cfr-milestone.enabled cryptomining.preferences.ui.enabled database.enabled
+        fingerprinting.preferences.ui.enabled introCount
+        reject-and-isolate-cookies.preferences.ui.enabled report.hide_vpn_banner report.lockwise.enabled
+        report.monitor.enabled report.privacy_metrics.enabled report.show_mobile_app
+        """,
+    ),
+    below(
+        "browser.download.manager",
+        """
+        addToRecentDocs alertOnEXEOpen closeWhenDone focusWhenStarting quitBehavior resumeOnWakeDelay
+        retention scanWhenDone showAlertInterval showAlertOnComplete showWhenStarting
+        skipWinSecurityPolicyChecks useWindow
+        """,
+    ),
+    below(
+        "browser.newtabpage",
+        """
+        activity-stream.asrouter.userprefs.cfr.addons activity-stream.asrouter.userprefs.cfr.features
+        activity-stream.discoverystream.enabled activity-stream.enabled
+        activity-stream.feeds.aboutpreferences activity-stream.feeds.section.highlights
+        activity-stream.feeds.section.topstories activity-stream.feeds.snippets
+        activity-stream.feeds.system.topstories activity-stream.feeds.telemetry
+        activity-stream.feeds.topsites activity-stream.showSearch activity-stream.showSponsored
+        activity-stream.showSponsoredCheckboxes activity-stream.showSponsoredTopSites
+        activity-stream.showWeather activity-stream.telemetry
+        activity-stream.testing.shouldInitializeFeeds enabled enhanced introShown
+        """,
+    ),
+    below(
+        "browser.safebrowsing",
+        """
+        allowOverride blockedURIs.enabled downloads.enabled downloads.remote.block_dangerous
+        downloads.remote.block_dangerous_host downloads.remote.block_potentially_unwanted
+        downloads.remote.block_uncommon downloads.remote.enabled enabled malware.enabled only_top_level
+        passwords.enabled phishing.enabled realTime.enabled update.enabled
+        """,
+    ),
+    below(
+        "browser.urlbar",
+        """
+        autocomplete.enabled autoFill ctrlCanonizesURLs decodeURLsOnCopy
+        dnsResolveSingleWordsAfterSearch filter.javascript formatting.enabled
+        maxHistoricalSearchSuggestions maxRichResults openViewOnFocus quicksuggest.enabled
+        scotchBonnet.enableOverride searchSuggestionsChoice showSearchSuggestionsFirst
+        speculativeConnect.enabled suggest.addons suggest.bookmark suggest.calculator suggest.engines
+        suggest.history suggest.mdn suggest.openpage suggest.quickactions
+        suggest.quicksuggest.nonsponsored suggest.quicksuggest.sponsored suggest.recentsearches
+        suggest.remotetab suggest.searches suggest.topsites suggest.trending suggest.weather
+        suggest.yelp trending.featureGate trimHttps trimURLs update1 update2 usepreloadedtopurls.enabled
+        userMadeSearchSuggestionsChoice
+        """,
+    ),
+    below(
+        "datareporting",
+        """
+        healthreport.about.reportUrl.enabled healthreport.logging.consoleEnabled
+        healthreport.service.enabled healthreport.service.firstRun healthreport.uploadEnabled
+        policy.currentPolicyVersion policy.dataSubmissionEnabled policy.dataSubmissionEnabled.v2
+        policy.dataSubmissionPolicyAccepted policy.dataSubmissionPolicyAcceptedVersion
+        policy.dataSubmissionPolicyBypassAcceptance policy.dataSubmissionPolicyBypassNotification
+        policy.minimumPolicyVersion usage.uploadEnabled
+        """,
+    ),
+    below(
+        "permissions.default",
+        """
+        camera desktop-notification geo image microphone script shortcuts stylesheet subdocument xr
+        """,
+    ),
+    below(
+        "privacy",
+        """
+        annotate_channels.strict_list.enabled antitracking.enableWebcompat bounceTrackingProtection.mode
+        clearHistory.cache clearHistory.cookiesAndStorage clearOnShutdown.cache clearOnShutdown.cookies
+        clearOnShutdown.downloads clearOnShutdown.formdata clearOnShutdown.history
+        clearOnShutdown.offlineApps clearOnShutdown.openWindows clearOnShutdown.passwords
+        clearOnShutdown.sessions clearOnShutdown.siteSettings
+        clearOnShutdown_v2.browsingHistoryAndDownloads clearOnShutdown_v2.cache
+        clearOnShutdown_v2.cookiesAndStorage clearOnShutdown_v2.formdata
+        clearOnShutdown_v2.historyFormDataAndDownloads clearOnShutdown_v2.siteSettings cpd.cache
+        cpd.cookies cpd.downloads cpd.formdata cpd.history cpd.offlineApps cpd.openWindows cpd.passwords
+        cpd.sessions cpd.siteSettings donottrackheader.enabled donottrackheader.value
+        dynamic_firstparty.use_site file_unique_origin fingerprintingProtection
+        fingerprintingProtection.pbmode firstparty.isolate firstparty.isolate.block_post_message
+        firstparty.isolate.restrict_opener_access firstparty.isolate.use_site
+        globalprivacycontrol.enabled globalprivacycontrol.functionality.enabled
+        globalprivacycontrol.pbmode.enabled history.custom
+        partition.always_partition_third_party_non_cookie_storage partition.bloburl_per_partition_key
+        partition.network_state partition.network_state.ocsp_cache partition.serviceWorkers
+        popups.disable_from_plugins popups.maxReported popups.policy popups.showBrowserMessage
+        purge_trackers.enabled query_stripping.enabled query_stripping.enabled.pbmode
+        query_stripping.redirect query_stripping.strip_on_share.enabled reduceTimerPrecision
+        reduceTimerPrecision.unconditional resistFingerprinting
+        resistFingerprinting.autoDeclineNoUserInputCanvasPrompts
+        resistFingerprinting.block_mozAddonManager resistFingerprinting.letterboxing
+        resistFingerprinting.pbmode resistFingerprinting.randomDataOnCanvasExtract
+        resistFingerprinting.reduceTimerPrecision.jitter
+        resistFingerprinting.reduceTimerPrecision.microseconds resistFingerprinting.target_video_res
+        sanitize.pending sanitize.sanitizeOnShutdown sanitize.timeSpan
+        socialtracking.block_cookies.enabled spoof_english storagePrincipal.enabledForTrackers
+        thirdparty.isolate trackingprotection.annotate_channels trackingprotection.cryptomining.enabled
+        trackingprotection.emailtracking.enabled trackingprotection.emailtracking.pbmode.enabled
+        trackingprotection.enabled trackingprotection.fingerprinting.enabled
+        trackingprotection.introCount trackingprotection.lower_network_priority
+        trackingprotection.pbmode.enabled trackingprotection.socialtracking.enabled
+        usercontext.about_newtab_segregation.enabled userContext.enabled
+        userContext.newTabContainerOnLeftClick.enabled userContext.ui.enabled
+        webrtc.allowSilencingNotifications webrtc.hideGlobalIndicator webrtc.legacyGlobalIndicator
+        webrtc.sharedTabWarning window.maxInnerHeight window.maxInnerWidth
+        """,
+    ),
+    below(
+        "toolkit.telemetry",
+        """
+        archive.enabled bhrPing.enabled coverage.opt-out enabled firstShutdownPing.enabled
+        hybridContent.enabled initDelay minSubsessionLength newProfilePing.enabled
+        pioneer-new-studies-available prompted rejected reportingpolicy.firstRun
+        shutdownPingSender.enabled shutdownPingSender.enabledFirstSession unified unifiedIsOptIn
+        updatePing.enabled
+        """,
+    ),
+)
 _MIME_TYPES = form(r"[A-Za-z0-9.+*/;=_, -]*", "media types separated by commas")
 PREFERENCES = PreferenceRules(
     names={
-        **dict.fromkeys(_SWITCHED.split(), bool),
+        **dict.fromkeys((*_SWITCHED.split(), *_IN_BRANCHES), bool),
         "browser.download.viewableInternally.enabledTypes": form(r"[a-z0-9, ]*", "words"),
         "browser.helperApps.neverAsk.saveToDisk": _MIME_TYPES,
         "browser.newtab.url": WEB_URL,
@@ -189,19 +325,7 @@ PREFERENCES = PreferenceRules(
         "startup.homepage_welcome_url.additional": WEB_URL,
         "trailhead.firstrun.branches": form(r"[a-z-]*", "words"),
     },
-    # Only true, false and numbers: a program, a path and a host are strings.
-    prefixes=(
-        ("app.update.", bool),
-        ("browser.contentblocking.", bool),
-        ("browser.download.manager.", bool),
-        ("browser.newtabpage.", bool),
-        ("browser.safebrowsing.", bool),
-        ("browser.urlbar.", bool),
-        ("datareporting.", bool),
-        ("permissions.default.", bool),
-        ("privacy.", bool),
-        ("toolkit.telemetry.", bool),
-    ),
+    entries=(),
     dropped=frozenset(("browser.download.dir", "browser.download.downloadDir", "browser.download.lastDir")),
 )
 

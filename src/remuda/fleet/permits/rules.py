@@ -71,6 +71,11 @@ def table(default: Form, names: str) -> dict[str, Form]:
     return dict.fromkeys(names.split(), default)
 
 
+def below(branch: str, names: str) -> frozenset[str]:
+    """Names of one branch of preferences, which are given without it and separated by blanks."""
+    return frozenset(f"{branch}.{name}" for name in names.split())
+
+
 @dataclass(frozen=True)
 class Allowance:
     """What an operator who trusts the clients lets pass beyond the lists."""
@@ -143,14 +148,16 @@ class PreferenceRules:
     """Which preferences may pass. A kind is a type that the value must have, or the form of a string."""
 
     names: Mapping[str, type | Form | ListOf]
-    prefixes: Sequence[tuple[str, type | Form | ListOf]]
-    """A rule for all names that begin so; none of them names a program, path or port."""
+    entries: Sequence[tuple[tuple[str, ...], type | Form | ListOf]]
+    """A rule for all names that begin so, where the rest is not a name but an entry, such as a language or
+    the pattern of a host. No branch is allowed as a whole: the form of a value does not tell what is done
+    with it."""
     dropped: frozenset[str]
 
     def kind_of(self, name: str) -> type | Form | ListOf | None:
         if name in self.names:
             return self.names[name]
-        return next((kind for prefix, kind in self.prefixes if name.startswith(prefix)), None)
+        return next((kind for beginnings, kind in self.entries if name.startswith(beginnings)), None)
 
     def is_dropped(self, name: str, allowed: Allowance) -> bool:
         return name in self.dropped and name not in allowed.names
