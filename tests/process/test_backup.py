@@ -3,12 +3,16 @@
 import asyncio
 import gzip
 import os
+import shutil
+import signal
 import sqlite3
 import stat
+import subprocess
 import tarfile
 import time
 import tracemalloc
 from contextlib import closing
+from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -17,14 +21,32 @@ import pytest
 
 from configs import make_config
 from disks import FLOOR, SIZE, disk
+from herds import REMUDA
+from remuda.archive.crawler.crawl import Crawl
+from remuda.archive.crawler.model import EndReason
 from remuda.base.errors import InvalidArgument, Misconfigured
 from remuda.cli.backup import make_backup, restore_backup
 from remuda.keyspace.fleet import LEASE
 from remuda.storage.index import FILE as INDEX
 from remuda.store import Store
 from remuda.store.embedded import embedded_redis
+from sites import (
+    FAST,
+    NETWORK,
+    Heard,
+    Request,
+    Site,
+    answer,
+    check_warcs,
+    crawl,
+    order_for,
+    responses_in,
+    serving,
+)
+from waiting import eventually
 
 KEY = LEASE("test")
+DEADLINE = 60.0
 
 
 @pytest.fixture
@@ -120,6 +142,160 @@ def test_a_database_is_copied_while_it_is_written(data: Path, short_path: Path) 
     with closing(sqlite3.connect(restored / place)) as reader:
         assert reader.execute("SELECT url FROM urls").fetchall() == [("in the log",)]
     assert [path.name for path in (restored / place).parent.iterdir()] == ["frontier.sqlite3"]
+
+
+def start_backup(data: Path, file: Path) -> subprocess.Popen[str]:
+    """The command as a process of its own."""
+    command = [*REMUDA, "backup", str(file), "--data", str(data)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+async def test_a_crawl_that_runs_is_copied_and_its_copy_completes_exactly(
+    data: Path, short_path: Path
+) -> None:
+    site, is_copied, place = Site(), asyncio.Event(), Path("archive/job/crawl")
+    (data / place).mkdir(parents=True)
+    file, restored = short_path / "backup.tar.gz", short_path / "restored"
+
+    async def send_late(request: Request, writer: asyncio.StreamWriter) -> None:
+        await is_copied.wait()
+        writer.write(answer("<a href='/after'>the crawl still runs"))
+
+    async def send(request: Request, writer: asyncio.StreamWriter) -> None:
+        await asyncio.sleep(0.01)
+        writer.write(answer(f"<p>{request.path}"))
+
+    site.page("/", "/held", *(f"/{number}" for number in range(150)))
+    site.add("/held", send_late)
+    for name in ("after", *range(150)):
+        site.add(f"/{name}", send)
+    async with serving(site):
+        heard = Heard()
+        patient = replace(NETWORK, head_timeout=2 * DEADLINE)
+        running = Crawl(order_for(site.url()), data / place, FAST, heard, network=patient)
+        task = asyncio.create_task(running.run())
+        await eventually(lambda: heard.counts and heard.counts[-1].finished > 10)
+        with start_backup(data, file) as process:
+            try:
+                said, _ = await asyncio.to_thread(process.communicate, timeout=DEADLINE)
+            finally:
+                process.kill()
+                is_copied.set()
+        end = await task
+        restore(file, restored)
+        again = await crawl(order_for(site.url()), restored / place)
+
+    assert process.returncode == 0, said
+    assert end.reason is again.reason is EndReason.FINISHED
+    pages = {site.url(f"/{name}") for name in ("", "held", "after", *range(150))}
+    assert set(responses_in(data / place)) == set(responses_in(restored / place)) == pages
+    check_warcs(restored / place)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("is_locked", [False, True], ids=["while it packs", "while it waits"])
+async def test_an_interrupted_backup_ends_at_once_and_leaves_nothing(
+    data: Path, short_path: Path, is_locked: bool, number: signal.Signals
+) -> None:
+    if is_locked:
+        database = sqlite3.connect(data / "frontier.sqlite3", isolation_level=None)
+        database.execute("BEGIN EXCLUSIVE")
+    else:  # Of holes, so that it takes minutes to pack and no room.
+        (data / "long").touch()
+        os.truncate(data / "long", 64 << 30)
+
+    with start_backup(data, short_path / "backup.tar.gz") as process:
+        await eventually(lambda: len(list(short_path.iterdir())) > 1, DEADLINE)
+        process.send_signal(number)
+        said, _ = await asyncio.to_thread(process.communicate, timeout=DEADLINE)
+
+    assert (process.returncode, said) == (-number, "")
+    assert [path.name for path in short_path.iterdir()] == ["data"]
+    if is_locked:
+        database.close()
+
+
+async def test_an_interrupted_restore_leaves_nothing(short_path: Path) -> None:
+    whole = write_backup(short_path / "whole.tar.gz", member("file"), content=os.urandom(1 << 16))
+    pipe, data = short_path / "backup.tar.gz", short_path / "restored"
+    os.mkfifo(pipe)
+    command = [*REMUDA, "restore", str(pipe), "--data", str(data)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE) as process, pipe.open("wb") as file:
+        await asyncio.to_thread(file.write, whole.read_bytes()[:-100])
+        await eventually((data / "file").exists, DEADLINE)
+
+        def has_ended() -> bool:
+            # Again: Python does not notice a signal that comes just before it reads from a pipe.
+            process.send_signal(signal.SIGTERM)
+            return process.poll() is not None
+
+        await eventually(has_ended, DEADLINE)
+        said = process.stderr.read() if process.stderr else None
+
+    assert (process.returncode, said) == (-signal.SIGTERM, b"")
+    assert not data.exists()
+
+
+def test_a_database_that_stays_locked_is_named_and_nothing_is_left(
+    data: Path, short_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("remuda.cli.backup.LOCKED_TIMEOUT", 0.0)
+    with closing(sqlite3.connect(data / "frontier.sqlite3", isolation_level=None)) as owner:
+        owner.execute("BEGIN EXCLUSIVE")
+
+        with pytest.raises(InvalidArgument, match=r"frontier\.sqlite3 cannot be copied: database is locked"):
+            back_up(data, short_path / "backup.tar.gz")
+
+    assert [path.name for path in short_path.iterdir()] == ["data"]
+
+
+def test_what_a_job_removes_or_cuts_off_meanwhile_does_not_end_a_backup(
+    data: Path, short_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, restored, job = short_path / "backup.tar.gz", short_path / "restored", data / "archive/job"
+    (job / "crawl/state").mkdir(parents=True)
+    warc = data / "resumed.warc.gz"
+    warc.write_bytes(b"record" * 1000)
+    take = tarfile.TarFile.gettarinfo
+
+    def take_late(archive: tarfile.TarFile, path: Any, *args: Any, **options: Any) -> tarfile.TarInfo:
+        found = take(archive, path, *args, **options)
+        if path == job:
+            shutil.rmtree(job)
+        elif path == warc:
+            os.truncate(warc, 600)
+        return found
+
+    monkeypatch.setattr(tarfile.TarFile, "gettarinfo", take_late)
+
+    back_up(data, file)
+
+    restore(file, restored)
+    assert (restored / "resumed.warc.gz").read_bytes()[:600] == b"record" * 100
+    assert (restored / "admin.token").read_text() == "rmd_secret"
+
+
+def test_a_storage_behind_a_link_is_copied(data: Path, short_path: Path) -> None:
+    file, restored = short_path / "backup.tar.gz", short_path / "restored"
+    (data / "storage").rename(short_path / "disk")
+    (data / "storage").symlink_to(short_path / "disk")
+
+    back_up(data, file)
+
+    restore(file, restored)
+    assert (restored / "storage/session/video.mp4").read_bytes() == b"frames"
+
+
+def test_artifacts_are_copied_whatever_their_names(data: Path, short_path: Path) -> None:
+    file, restored = short_path / "backup.tar.gz", short_path / "restored"
+    for name in ("page.sqlite3", "page.sqlite3-wal", "lock", "redis.log"):
+        (data / "storage/session" / name).write_bytes(b"downloaded")
+
+    back_up(data, file)
+
+    restore(file, restored)
+    names = {path.name for path in (restored / "storage/session").iterdir()}
+    assert names == {"video.mp4", "page.sqlite3", "page.sqlite3-wal", "lock", "redis.log"}
 
 
 def test_nothing_is_overwritten(data: Path, short_path: Path) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import random
+import shutil
 import signal
 import sys
 from collections import Counter
@@ -169,6 +170,18 @@ async def test_a_full_disk_costs_only_the_record_being_written(tmp_path: Path) -
         assert set(kept) <= set(found)
         assert max(site.asked.values()) <= 2
         check_warcs(job)
+
+
+async def test_a_disk_without_room_for_the_frontier_is_a_full_one(tmp_path: Path) -> None:
+    site = site_of_pages(1)
+    with disks.disk() as disk:
+        async with serving(site):
+            for pages in range(16):
+                with disks.filled(disk, free=(4 << 20) + pages * 4096):
+                    end = await crawl(order_for(site.url()), disk / "job")
+                shutil.rmtree(disk / "job")
+
+                assert end.reason is EndReason.DISK_FULL
 
 
 @pytest.mark.parametrize("lost", [700, 1 << 30])

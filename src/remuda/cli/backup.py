@@ -3,21 +3,24 @@
 The state in Redis is a snapshot of one moment, made by Redis itself. Artifacts are copied after it, so the
 snapshot names nothing that was not there yet; what came later has no owner in it, and is removed as such. The
 index of artifacts is left out: a storage rebuilds it from the files. Of a crawl that runs, its database is
-copied before its WARC files: what these have more is cut off when the crawl is resumed.
+copied before its WARC files: what these have more is cut off when the crawl is resumed. Jobs begin and end
+meanwhile: what they remove is left out, and of what they cut off there is the rest.
 """
 
 import asyncio
 import gzip
 import os
+import signal
 import sqlite3
 import tarfile
 import tempfile
 import time
 import zlib
 from collections.abc import Iterator
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path, PurePosixPath
+from types import FrameType
 from typing import BinaryIO
 from urllib.parse import quote
 
@@ -29,6 +32,8 @@ from remuda.store import Store
 from remuda.store.embedded import SOCKET, url_of
 
 SAVE_TIMEOUT = 600.0
+LOCKED_TIMEOUT = 5.0
+"""For a database that another process locks, as for a moment while a crawl begins or ends."""
 LOOK_EVERY = 0.1
 SNAPSHOT = "dump.rdb"
 # Names that Redis 7 and Valkey give a log that begins with a snapshot.
@@ -41,6 +46,8 @@ INDEX = ".remuda-index.sqlite3"
 LONGEST_HEADER = 16 << 10
 """Bytes of an archive before a file's content: its name, which has up to 4,096, and some numbers."""
 _PIECE = 1 << 20
+_PAGES = 256
+"""Of a database, between two looks for a signal: a megabyte."""
 _LEFT_OUT = {SOCKET, "redis.lock", "redis.log", "lock"}
 
 
@@ -51,34 +58,25 @@ def make_backup(config: Config, file: Path) -> None:
     storage = Path(named) if named else data / "storage"
     if not data.is_dir():
         raise Misconfigured(f"There is no data directory {data}; name it with --data DIR")
-    # Tokens and the herd's secret are in it. Written under another name: half a backup must not look whole.
-    unfinished = file.with_name(f"{file.name}.unfinished")
     try:
-        descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         if file.exists():
             raise FileExistsError(17, "File exists")
-        with (
-            os.fdopen(descriptor, "wb") as target,
-            tarfile.open(fileobj=target, mode="w:gz") as archive,
-            tempfile.TemporaryDirectory(dir=file.parent, prefix=f"{file.name}.") as directory,
-        ):
-            is_running = not herd.redis and asyncio.run(_save(data / "redis"))
-            databases = _copy_databases(data, Path(directory))
-            for path, name in _files(data, storage, is_running=is_running):
-                with suppress(FileNotFoundError):  # Evicted meanwhile.
-                    if path in databases:
-                        member = archive.gettarinfo(path, name)
-                        member.size = databases[path].stat().st_size
-                        with databases[path].open("rb") as copy:
-                            archive.addfile(member, copy)
-                    else:
-                        archive.add(path, name, recursive=False)
-        unfinished.rename(file)
-    except (OSError, sqlite3.Error) as error:
-        reason = reason_of(error) if isinstance(error, OSError) else str(error)
-        raise InvalidArgument(f"{file} cannot be written: {reason}") from error
-    finally:
-        unfinished.unlink(missing_ok=True)
+        # Half a backup must not look whole.
+        with tempfile.TemporaryDirectory(dir=file.parent, prefix=f"{file.name}.") as directory:
+            unfinished = Path(directory, "unfinished")
+            with _create(unfinished) as target:
+                # A file with two names is two files.
+                with tarfile.open(fileobj=target, mode="w:gz", dereference=True) as archive:
+                    is_running = not herd.redis and asyncio.run(_save(data / "redis"))
+                    databases = _copy_databases(data, storage, Path(directory))
+                    for path, name in _files(data, storage, is_running=is_running):
+                        with suppress(FileNotFoundError):  # Removed meanwhile.
+                            _add(archive, databases.get(path, path), name)
+                target.flush()
+                os.fsync(target.fileno())
+            unfinished.rename(file)
+    except OSError as error:
+        raise InvalidArgument(f"{file} cannot be written: {reason_of(error)}") from error
     elsewhere = " without Redis, which this herd does not run itself: back that up too" if herd.redis else ""
     print(f"{file}: {file.stat().st_size / 1e6:.1f} MB{elsewhere}")
 
@@ -119,18 +117,44 @@ async def _wait_for_saves(store: Store, count: int) -> tuple[int, str]:
         await asyncio.sleep(LOOK_EVERY)
 
 
-def _copy_databases(data: Path, directory: Path) -> dict[Path, Path]:
-    """Copies of all SQLite databases but the index, each as of one moment."""
+def _copy_databases(data: Path, storage: Path, directory: Path) -> dict[Path, Path]:
+    """Copies of the herd's own SQLite databases, each as of one moment."""
     copies: dict[Path, Path] = {}
-    for path in data.rglob(f"*{DATABASE}"):
-        if path.name != INDEX and path.is_file():
-            copies[path] = directory / f"{len(copies)}{DATABASE}"
-            with (
-                closing(sqlite3.connect(f"file:{quote(str(path))}?mode=rw", uri=True)) as source,
-                closing(sqlite3.connect(copies[path])) as copy,
-            ):
-                source.backup(copy)
+    for path in _walk(data):
+        if path.name.endswith(DATABASE) and not path.is_relative_to(storage):
+            copy = directory / f"{len(copies)}{DATABASE}"
+            try:
+                _copy_database(path, copy)
+            except sqlite3.Error as error:
+                if path.exists():
+                    raise InvalidArgument(f"{path} cannot be copied: {error}") from error
+            else:
+                copies[path] = copy
     return copies
+
+
+def _copy_database(path: Path, copy: Path) -> None:
+    with (
+        closing(
+            sqlite3.connect(f"file:{quote(str(path))}?mode=rw", uri=True, timeout=0, isolation_level=None)
+        ) as source,
+        closing(sqlite3.connect(copy, isolation_level=None)) as target,
+    ):
+        # In one transaction, or SQLite would begin anew whenever the owner writes.
+        source.execute("BEGIN")
+        until = time.monotonic() + LOCKED_TIMEOUT
+        while True:
+            try:
+                source.execute("PRAGMA schema_version").fetchall()
+                break
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > until:
+                    raise
+            # Not SQLite's own wait, nor a copy in one piece: no signal would end these.
+            time.sleep(LOOK_EVERY)
+        target.execute("PRAGMA journal_mode = OFF")
+        target.execute("PRAGMA synchronous = OFF")
+        source.backup(target, pages=_PAGES, progress=lambda *_: None)
 
 
 def _files(data: Path, storage: Path, *, is_running: bool) -> Iterator[tuple[Path, str]]:
@@ -138,17 +162,77 @@ def _files(data: Path, storage: Path, *, is_running: bool) -> Iterator[tuple[Pat
     # Of a Redis that runs, the snapshot; of one that does not, its log, which is newer than any snapshot.
     redis = data / "redis"
     kept = redis / (SNAPSHOT if is_running else LOG)
-    for path in [*data.rglob("*"), *([] if storage.is_relative_to(data) else storage.rglob("*"))]:
-        if path.name in _LEFT_OUT or path.name.startswith(INDEX) or not (path.is_file() or path.is_dir()):
-            continue
-        if f"{DATABASE}-" in path.name:  # The log of a database, which its copy has taken in.
-            continue
-        if path.is_relative_to(redis) and path != redis and not path.is_relative_to(kept):
+    is_apart = storage.is_symlink() or not storage.is_relative_to(data)
+    for path in [*_walk(data), *(_walk(storage) if is_apart else [])]:
+        if path.is_symlink() or not (path.is_file() or path.is_dir()):
             continue
         if path.is_relative_to(storage):
-            yield path, str("storage" / path.relative_to(storage))
-        else:
+            if not path.name.startswith(INDEX):
+                yield path, str("storage" / path.relative_to(storage))
+        # With the log of a database, which its copy has taken in.
+        elif path.name in _LEFT_OUT or f"{DATABASE}-" in path.name:
+            continue
+        elif path == redis or path.is_relative_to(kept) or not path.is_relative_to(redis):
             yield path, str(path.relative_to(data))
+
+
+def _walk(top: Path) -> Iterator[Path]:
+    """All that is below a directory. Unlike `rglob`, it may be removed meanwhile."""
+    for directory, directories, files in os.walk(top):
+        for name in (*directories, *files):
+            yield Path(directory, name)
+
+
+def _add(archive: tarfile.TarFile, path: Path, name: str) -> None:
+    member = archive.gettarinfo(path, name)
+    if member.isreg():
+        with path.open("rb") as content:
+            archive.addfile(member, _Padded(content))  # type: ignore[arg-type]
+    else:
+        archive.addfile(member)
+
+
+class _Padded:
+    """A file, with zeros where it gets shorter meanwhile. Files of a crawl do when it is resumed: what they
+    lose is beyond its marks."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+
+    def read(self, size: int) -> bytes:
+        return self._file.read(size).ljust(size, b"\0")
+
+
+class _Interrupted(KeyboardInterrupt):
+    """A signal has come."""
+
+
+@contextmanager
+def tidying() -> Iterator[None]:
+    """What a signal interrupts removes what it has left unfinished. Then the process dies of that signal, as
+    its caller expects."""
+    came: list[int] = []
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+    def interrupt(number: int, _: FrameType | None) -> None:
+        if not came:  # The next one must not interrupt the removal.
+            came.append(number)
+            raise _Interrupted
+
+    # Those that the caller ignores stay so, as with `nohup`.
+    before = {
+        each: signal.signal(each, interrupt)
+        for each in numbers
+        if signal.getsignal(each) is not signal.SIG_IGN
+    }
+    try:
+        yield
+    except _Interrupted:
+        signal.signal(came[0], signal.SIG_DFL)
+        signal.raise_signal(came[0])
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
 
 
 # A backup may have come from anywhere, and whoever restores it may be root. Of what is in it, only names,

@@ -492,9 +492,10 @@ def backup(
     config: ConfigFile = None,
 ) -> None:
     """Write a data directory to a file, also while its herd runs."""
-    from remuda.cli.backup import make_backup
+    from remuda.cli.backup import make_backup, tidying
 
-    make_backup(load(ctx), file)
+    with tidying():
+        make_backup(load(ctx), file)
 
 
 @app.command()
@@ -505,9 +506,10 @@ def restore(
     config: ConfigFile = None,
 ) -> None:
     """Make a data directory of a backup."""
-    from remuda.cli.backup import restore_backup
+    from remuda.cli.backup import restore_backup, tidying
 
-    restore_backup(load(ctx), file)
+    with tidying():
+        restore_backup(load(ctx), file)
 
 
 @app.command()

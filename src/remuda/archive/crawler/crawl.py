@@ -433,5 +433,6 @@ def _is_full(error: BaseException) -> bool:
     if isinstance(error, DiskFull):
         return True
     if isinstance(error, sqlite3.Error):
-        return getattr(error, "sqlite_errorname", "") in ("SQLITE_FULL", "SQLITE_IOERR_WRITE")
+        full = ("SQLITE_FULL", "SQLITE_IOERR_WRITE", "SQLITE_IOERR_SHMSIZE")
+        return getattr(error, "sqlite_errorname", "") in full
     return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
