@@ -48,6 +48,8 @@ LONGEST_HEADER = 16 << 10
 _PIECE = 1 << 20
 _PAGES = 256
 """Of a database, between two looks for a signal: a megabyte."""
+# Of a frontier 1 makes 4 % more than 9, in a quarter of the time. Most artifacts are compressed already.
+_LEVEL = 1
 _LEFT_OUT = {SOCKET, "redis.lock", "redis.log", "lock"}
 
 
@@ -66,7 +68,9 @@ def make_backup(config: Config, file: Path) -> None:
             unfinished = Path(directory, "unfinished")
             with _create(unfinished) as target:
                 # A file with two names is two files.
-                with tarfile.open(fileobj=target, mode="w:gz", dereference=True) as archive:
+                with tarfile.open(
+                    fileobj=target, mode="w:gz", compresslevel=_LEVEL, dereference=True
+                ) as archive:
                     is_running = not herd.redis and asyncio.run(_save(data / "redis"))
                     databases = _copy_databases(data, storage, Path(directory))
                     for path, name in _files(data, storage, is_running=is_running):
