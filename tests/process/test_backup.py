@@ -17,6 +17,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from configs import make_config
@@ -197,15 +198,17 @@ async def test_a_crawl_that_runs_is_copied_and_its_copy_completes_exactly(
 async def test_an_interrupted_backup_ends_at_once_and_leaves_nothing(
     data: Path, short_path: Path, is_locked: bool, number: signal.Signals
 ) -> None:
+    source = data / ("frontier.sqlite3" if is_locked else "long")
+    source.touch()
     if is_locked:
-        database = sqlite3.connect(data / "frontier.sqlite3", isolation_level=None)
+        database = sqlite3.connect(source, isolation_level=None)
         database.execute("BEGIN EXCLUSIVE")
     else:  # Of holes, so that it takes minutes to pack and no room.
-        (data / "long").touch()
-        os.truncate(data / "long", 64 << 30)
+        os.truncate(source, 64 << 30)
 
     with start_backup(data, short_path / "backup.tar.gz") as process:
-        await eventually(lambda: len(list(short_path.iterdir())) > 1, DEADLINE)
+        running = psutil.Process(process.pid)
+        await eventually(lambda: str(source) in [file.path for file in running.open_files()], DEADLINE)
         process.send_signal(number)
         said, _ = await asyncio.to_thread(process.communicate, timeout=DEADLINE)
 
