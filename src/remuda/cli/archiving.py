@@ -1,26 +1,23 @@
 """What the commands `remuda archive` and `remuda jobs` take; `archive.py` and `jobs.py` do the work."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
-from typer.core import TyperGroup
 
 from remuda.cli.arguments import herd_command
+from remuda.cli.help import ListByDefault, command
 
 if TYPE_CHECKING:
     from remuda.cli.front_door import HerdAddress
 
 
-class _ListByDefault(TyperGroup):
-    """A group whose command is `list` if none is named."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        is_named = bool(args) and (not args[0].startswith("-") or args[0] == "--help")
-        return super().parse_args(ctx, args if is_named else ["list", *args])
-
-
-jobs_app = typer.Typer(name="jobs", help="Show jobs, change and end them.", cls=_ListByDefault)
+jobs_app = typer.Typer(
+    name="jobs",
+    help="Show jobs, change and end them. Without a command: list.",
+    cls=ListByDefault,
+    epilog="remuda jobs --state open",
+)
 
 Ident = Annotated[str, typer.Argument(help="Ident of the job, as `remuda jobs` shows it.")]
 Idents = Annotated[list[str], typer.Argument(help="Idents of jobs, as `remuda jobs` shows them.")]
@@ -183,7 +180,7 @@ def archive(
     raise typer.Exit(archive_site(herd, wanted, detach=detach, out=out))
 
 
-@jobs_app.command("list")
+@command(jobs_app, "remuda jobs list --state open", name="list")
 @herd_command
 def list_jobs(
     herd: "HerdAddress",
@@ -198,7 +195,7 @@ def list_jobs(
     jobs.list_jobs(herd, state=state, limit=limit)
 
 
-@jobs_app.command("show")
+@command(jobs_app, "remuda jobs show 3f2 --log 50", "remuda jobs show 3f2 --run 1", name="show")
 @herd_command
 def show_job(
     herd: "HerdAddress",
@@ -212,7 +209,7 @@ def show_job(
     jobs.show_job(herd, ident, run=run, log=log)
 
 
-@jobs_app.command("follow")
+@command(jobs_app, "remuda jobs follow 3f2 --out .", name="follow")
 @herd_command
 def follow_job(herd: "HerdAddress", ident: Ident, out: Out = None) -> None:
     """Watch a job until it has ended, as `remuda archive` does."""
@@ -221,7 +218,7 @@ def follow_job(herd: "HerdAddress", ident: Ident, out: Out = None) -> None:
     raise typer.Exit(follow_to_end(herd, ident, out=out))
 
 
-@jobs_app.command("get")
+@command(jobs_app, "remuda jobs get 3f2 --out warcs", name="get")
 @herd_command
 def get_files(
     herd: "HerdAddress",
@@ -235,7 +232,7 @@ def get_files(
     jobs.get_files(herd, ident, out=out, run=run)
 
 
-@jobs_app.command("pause")
+@command(jobs_app, "remuda jobs pause 3f2 9ab", name="pause")
 @herd_command
 def pause_jobs(herd: "HerdAddress", idents: Idents) -> None:
     """Pause jobs: they fetch nothing until they are resumed."""
@@ -244,7 +241,7 @@ def pause_jobs(herd: "HerdAddress", idents: Idents) -> None:
     jobs.tell_jobs(herd, idents, "pause")
 
 
-@jobs_app.command("resume")
+@command(jobs_app, "remuda jobs resume 3f2", name="resume")
 @herd_command
 def resume_jobs(herd: "HerdAddress", idents: Idents) -> None:
     """Resume paused jobs."""
@@ -253,7 +250,7 @@ def resume_jobs(herd: "HerdAddress", idents: Idents) -> None:
     jobs.tell_jobs(herd, idents, "resume")
 
 
-@jobs_app.command("abort")
+@command(jobs_app, "remuda jobs abort 3f2", name="abort")
 @herd_command
 def abort_jobs(herd: "HerdAddress", idents: Idents) -> None:
     """Abort jobs; what they have archived is kept."""
@@ -262,7 +259,7 @@ def abort_jobs(herd: "HerdAddress", idents: Idents) -> None:
     jobs.tell_jobs(herd, idents, "abort")
 
 
-@jobs_app.command("set")
+@command(jobs_app, "remuda jobs set 3f2 --concurrency 8 --delay 0", name="set")
 @herd_command
 def set_job(
     herd: "HerdAddress",
@@ -297,7 +294,12 @@ def set_job(
     jobs.set_job(herd, ident, {name: value for name, value in change.items() if value is not None})
 
 
-@jobs_app.command("ignores")
+@command(
+    jobs_app,
+    "remuda jobs ignores 3f2",
+    "remuda jobs ignores 3f2 --add '/calendar/' --ignore-sets forums",
+    name="ignores",
+)
 @herd_command
 def change_ignores(
     herd: "HerdAddress",

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from remuda.cli.help import CONNECTION
+
 if TYPE_CHECKING:
     from remuda.base.config import Config
 
@@ -87,19 +89,41 @@ Verbose = Annotated[int, typer.Option("--verbose", "-v", count=True, help="Log m
 _Server = Annotated[
     str,
     typer.Option(
-        "--server", "--url", help="URL of the herd (default: REMUDA_SERVER, else the herd of this machine)."
+        "--server",
+        "--url",
+        help="URL of the herd (default: REMUDA_SERVER, else the herd of this machine).",
+        rich_help_panel=CONNECTION,
     ),
 ]
-_Token = Annotated[str, typer.Option("--token", help="Token to show (default: REMUDA_TOKEN).")]
+_Token = Annotated[
+    str,
+    typer.Option("--token", help="Token to show (default: REMUDA_TOKEN).", rich_help_panel=CONNECTION),
+]
 _HerdData = Annotated[
     Path | None,
-    typer.Option("--data", help="Data directory of a herd on this machine, where its admin token is."),
+    typer.Option(
+        "--data",
+        help="Data directory of a herd on this machine, where its admin token is.",
+        rich_help_panel=CONNECTION,
+    ),
 ]
 _CaCert = Annotated[
-    Path | None, typer.Option("--cacert", help="Certificate to trust, for a herd whose own is self-signed.")
+    Path | None,
+    typer.Option(
+        "--cacert",
+        help="Certificate to trust, for a herd whose own is self-signed.",
+        rich_help_panel=CONNECTION,
+    ),
 ]
 _HerdPort = Annotated[
-    int | None, typer.Option("--port", help="Port of the herd on this machine (default 4444).")
+    int | None,
+    typer.Option(
+        "--port", help="Port of the herd on this machine (default 4444).", rich_help_panel=CONNECTION
+    ),
+]
+_HerdConfigFile = Annotated[
+    Path | None,
+    typer.Option("--config", help="Config file (default ./remuda.toml).", rich_help_panel=CONNECTION),
 ]
 
 
@@ -110,7 +134,7 @@ def _ask_herd_with(
     data: _HerdData = None,
     cacert: _CaCert = None,
     port: _HerdPort = None,
-    config: ConfigFile = None,
+    config: _HerdConfigFile = None,
 ) -> None:
     """What every command takes that asks a herd."""
 

@@ -40,6 +40,7 @@ from remuda.cli.arguments import (
     herd_command,
     load,
 )
+from remuda.cli.help import ACCESS, ARCHIVE, CONTEXT, LOOK, OPERATE, START, Group, command
 
 if TYPE_CHECKING:
     from remuda.cli.front_door import HerdAddress
@@ -48,18 +49,38 @@ app = typer.Typer(
     name="remuda",
     help="A self-hosted herd of browsers: WebDriver, Playwright and web archives behind one port.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
+    cls=Group,
+    context_settings=CONTEXT,
+    epilog="remuda up\nremuda archive https://example.org --out .\nremuda status --server https://herd.example:4444",
 )
 
-tokens_app = typer.Typer(name="token", help="Make, show and revoke tokens.", no_args_is_help=True)
-accounts_app = typer.Typer(name="account", help="Show accounts and set their limits.", no_args_is_help=True)
-app.add_typer(jobs_app)
-app.add_typer(tokens_app)
-app.add_typer(accounts_app)
-metering_app = typer.Typer(name="metering", help="Check and correct what is metered.", no_args_is_help=True)
-app.add_typer(metering_app)
+tokens_app = typer.Typer(
+    name="token",
+    help="Make, show and revoke tokens.",
+    no_args_is_help=True,
+    cls=Group,
+    epilog="remuda token create ci --account web",
+)
+accounts_app = typer.Typer(
+    name="account",
+    help="Show accounts and set their limits.",
+    no_args_is_help=True,
+    cls=Group,
+    epilog="remuda account list",
+)
+metering_app = typer.Typer(
+    name="metering",
+    help="Check and correct what is metered.",
+    no_args_is_help=True,
+    cls=Group,
+    epilog="remuda metering check",
+)
+app.add_typer(jobs_app, rich_help_panel=ARCHIVE)
+app.add_typer(tokens_app, rich_help_panel=ACCESS)
+app.add_typer(accounts_app, rich_help_panel=ACCESS)
+app.add_typer(metering_app, rich_help_panel=OPERATE)
 
 Account = Annotated[str, typer.Option("--account", help="The account that the token belongs to.")]
 EndSessions = Annotated[
@@ -76,7 +97,7 @@ def _root(
         raise typer.Exit
 
 
-@app.command()
+@command(app, "remuda up", "remuda up --host 0.0.0.0 --slots 8 --data /var/lib/remuda", group=START)
 def up(
     ctx: typer.Context,
     host: Host = None,
@@ -113,7 +134,12 @@ def up(
     leave()
 
 
-@app.command()
+@command(
+    app,
+    "remuda run gateway --host 0.0.0.0 --redis redis://:PASSWORD@10.0.0.5:6379",
+    "remuda run worker --browser firefox --redis redis://:PASSWORD@10.0.0.5:6379",
+    group=START,
+)
 def run(
     ctx: typer.Context,
     roles: Annotated[
@@ -154,7 +180,7 @@ def run(
     leave()
 
 
-@app.command()
+@command(app, "remuda doctor", group=START)
 def doctor(
     ctx: typer.Context,
     host: Host = None,
@@ -169,7 +195,7 @@ def doctor(
     raise typer.Exit(show_doctor(load(ctx)))
 
 
-@app.command()
+@command(app, "remuda status --watch", group=LOOK)
 @herd_command
 def status(
     herd: "HerdAddress",
@@ -181,7 +207,7 @@ def status(
     raise typer.Exit(show_status(herd, watch=watch))
 
 
-@app.command()
+@command(app, "remuda sessions", group=LOOK)
 @herd_command
 def sessions(
     herd: "HerdAddress",
@@ -202,7 +228,7 @@ def sessions(
             raise InvalidArgument("use `remuda sessions` or `remuda sessions kill ID...`")
 
 
-@app.command()
+@command(app, "remuda settings", "remuda settings queue=300", group=OPERATE)
 @herd_command
 def settings(
     herd: "HerdAddress",
@@ -219,7 +245,7 @@ def settings(
         show_settings(herd)
 
 
-@app.command()
+@command(app, "remuda drain --wait", "remuda drain --undo", group=OPERATE)
 @herd_command
 def drain(
     herd: "HerdAddress",
@@ -235,7 +261,7 @@ def drain(
     drain_orchestrators(herd, orchestrators or [], undo=undo, wait=wait)
 
 
-@tokens_app.command("create")
+@command(tokens_app, "remuda token create ci --account web --scope use --expires 90d", name="create")
 @herd_command
 def create_token(
     herd: "HerdAddress",
@@ -261,7 +287,7 @@ def create_token(
     )
 
 
-@tokens_app.command("list")
+@command(tokens_app, "remuda token list --account web", name="list")
 @herd_command
 def list_tokens(
     herd: "HerdAddress",
@@ -273,7 +299,7 @@ def list_tokens(
     tokens.list_tokens(herd, account)
 
 
-@tokens_app.command("revoke")
+@command(tokens_app, "remuda token revoke ci --account web --end-sessions", name="revoke")
 @herd_command
 def revoke_token(
     herd: "HerdAddress",
@@ -287,7 +313,7 @@ def revoke_token(
     tokens.revoke_token(herd, name, account=account, end_sessions=end_sessions)
 
 
-@accounts_app.command("list")
+@command(accounts_app, "remuda account list", name="list")
 @herd_command
 def list_accounts(herd: "HerdAddress") -> None:
     """Show accounts, their limits and what they use now."""
@@ -296,7 +322,12 @@ def list_accounts(herd: "HerdAddress") -> None:
     accounts.list_accounts(herd)
 
 
-@accounts_app.command("set")
+@command(
+    accounts_app,
+    "remuda account set web --sessions 10 --rate 60/m",
+    "remuda account set web --quota grid.browserSeconds=36000/day",
+    name="set",
+)
 @herd_command
 def set_limits(
     herd: "HerdAddress",
@@ -326,7 +357,7 @@ def set_limits(
     accounts.set_limits(herd, account, sessions=sessions, rate=rate, hard=quota or (), soft=soft_quota or ())
 
 
-@accounts_app.command("delete")
+@command(accounts_app, "remuda account delete web --end-sessions", name="delete")
 @herd_command
 def delete_account(
     herd: "HerdAddress",
@@ -339,10 +370,16 @@ def delete_account(
     accounts.delete_account(herd, account, end_sessions=end_sessions)
 
 
-app.command()(archive)
+command(
+    app,
+    "remuda archive https://example.org --out .",
+    "remuda archive https://example.org/page --shallow --note 'for the talk'",
+    "remuda archive -i urls.txt --ignore-sets blogs,forums --detach",
+    group=ARCHIVE,
+)(archive)
 
 
-@app.command()
+@command(app, "remuda audit --limit 20", "remuda audit --follow", group=LOOK)
 @herd_command
 def audit(
     herd: "HerdAddress",
@@ -357,7 +394,12 @@ def audit(
     show_audit(herd, limit=limit, follow=follow)
 
 
-@app.command()
+@command(
+    app,
+    "remuda usage --since 30d --step day",
+    "remuda usage web --service grid --measure browserSeconds --csv",
+    group=LOOK,
+)
 @herd_command
 def usage(
     herd: "HerdAddress",
@@ -397,7 +439,7 @@ def usage(
     )
 
 
-@metering_app.command("check")
+@command(metering_app, "remuda metering check", name="check")
 @herd_command
 def check_metering(herd: "HerdAddress") -> None:
     """Show counters that disagree with their states; exit status 1 if there are any."""
@@ -406,7 +448,12 @@ def check_metering(herd: "HerdAddress") -> None:
     raise typer.Exit(metering.check_counters(herd))
 
 
-@metering_app.command("reconcile")
+@command(
+    metering_app,
+    "remuda metering reconcile",
+    "remuda metering reconcile s3/buckets/photos/storageUtilized --value 0",
+    name="reconcile",
+)
 @herd_command
 def reconcile_metering(
     herd: "HerdAddress",
@@ -424,7 +471,7 @@ def reconcile_metering(
     metering.reconcile(herd, place, value)
 
 
-@metering_app.command("corrections")
+@command(metering_app, "remuda metering corrections", name="corrections")
 @herd_command
 def show_corrections(herd: "HerdAddress") -> None:
     """Show what was corrected."""
@@ -433,7 +480,7 @@ def show_corrections(herd: "HerdAddress") -> None:
     metering.show_corrections(herd)
 
 
-@metering_app.command("owners")
+@command(metering_app, "remuda metering owners s3/buckets/photos", name="owners")
 @herd_command
 def show_owners(
     herd: "HerdAddress",
@@ -448,7 +495,7 @@ def show_owners(
     metering.show_owners(herd, place)
 
 
-@metering_app.command("assign")
+@command(metering_app, "remuda metering assign s3/buckets/photos web", name="assign")
 @herd_command
 def assign_owner(
     herd: "HerdAddress",
@@ -461,7 +508,7 @@ def assign_owner(
     metering.assign_owner(herd, place, account)
 
 
-@metering_app.command("release")
+@command(metering_app, "remuda metering release s3/buckets/photos", name="release")
 @herd_command
 def release_owner(
     herd: "HerdAddress",
@@ -473,7 +520,7 @@ def release_owner(
     metering.release_owner(herd, place)
 
 
-@metering_app.command("poison")
+@command(metering_app, "remuda metering poison", name="poison")
 @herd_command
 def show_poison(
     herd: "HerdAddress", drop: Annotated[bool, typer.Option("--drop", help="Drop them.")] = False
@@ -484,7 +531,7 @@ def show_poison(
     metering.show_poison(herd, drop=drop)
 
 
-@app.command()
+@command(app, "remuda backup remuda.tar.gz --data /var/lib/remuda", group=OPERATE)
 def backup(
     ctx: typer.Context,
     file: Annotated[Path, typer.Argument(help="File to write, such as remuda.tar.gz.")],
@@ -498,7 +545,7 @@ def backup(
         make_backup(load(ctx), file)
 
 
-@app.command()
+@command(app, "remuda restore remuda.tar.gz --data /var/lib/remuda", group=OPERATE)
 def restore(
     ctx: typer.Context,
     file: Annotated[Path, typer.Argument(help="File that `remuda backup` has written.")],
@@ -512,7 +559,7 @@ def restore(
         restore_backup(load(ctx), file)
 
 
-@app.command()
+@command(app, "remuda keys", "remuda keys 'session:{session}:status'", group=OPERATE)
 def keys(
     pattern: Annotated[str | None, typer.Argument(help="A key, or part of its pattern.")] = None,
     room: Annotated[str | None, typer.Option("--room", help="Only the keys of this room.")] = None,
