@@ -119,6 +119,16 @@ def test_doctor_finds_what_a_herd_needs() -> None:
     assert all(line.lstrip()[0] in "✓!✗→" for line in result.stdout.splitlines())
 
 
+def test_what_needs_no_herd_is_printed_as_json_too() -> None:
+    keys = json.loads(remuda("keys", "session:{session}:status", "--json").stdout)["keys"]
+    checks = json.loads(remuda("doctor", "--port", "0", "--json").stdout)["checks"]
+
+    assert [key["pattern"] for key in keys] == ["session:{session}:status"]
+    assert keys[0]["room"] == "grid"
+    assert keys[0]["fields"]
+    assert {"name", "state", "found", "advice"} == set(checks[0])
+
+
 def test_doctor_fails_when_a_herd_could_not_run() -> None:
     result = remuda("doctor", "--port", "0", "--redis", "redis://127.0.0.1:1")
 
@@ -142,6 +152,38 @@ def test_status_shows_a_running_herd(herd: Herd) -> None:
     assert "slots in use" in result.stdout
     for role in ("gateway", "manager", "orchestrator", "api"):
         assert role in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("command", "path"),
+    [
+        ("status", "overview"),
+        ("jobs", "archive/jobs"),
+        ("token list", "tokens"),
+        ("account list", "accounts"),
+        ("audit", "audit"),
+        ("settings", "settings"),
+        ("usage", "usage"),
+        ("metering check", "metering/drift"),
+        ("metering corrections", "metering/corrections"),
+        ("metering owners", "metering/owners"),
+        ("metering poison", "metering/poison"),
+    ],
+)
+def test_what_the_api_answers_is_printed_as_json(herd: Herd, command: str, path: str) -> None:
+    answer = herd.request("GET", f"/api/{path}")[1]
+
+    printed = remuda(*command.split(), "--json", "--server", herd.url)
+
+    assert json.loads(printed.stdout).keys() == answer.keys(), printed.stderr
+
+
+@pytest.mark.parametrize("words", ["status --watch --json", "audit --follow --json"])
+def test_what_is_watched_is_not_printed_as_json(herd: Herd, words: str) -> None:
+    result = remuda(*words.split(), "--server", herd.url)
+
+    assert result.returncode == 1
+    assert result.stderr.endswith(": leave out --json\n")
 
 
 def open_session(herd: Herd, **capabilities: str) -> tuple[int, Any]:

@@ -10,7 +10,7 @@ from rich.text import Text
 from remuda.accounts.model import read_rate
 from remuda.base.errors import InvalidArgument
 from remuda.cli.front_door import HerdAddress, ask_herd
-from remuda.cli.tables import since, table, table_console
+from remuda.cli.tables import print_json, since, table, table_console
 from remuda.cli.tokens import END_TIMEOUT, end_query, ended_words
 
 _quota = re.compile(r"([a-z0-9-]+\.\w+)=(?:none|(\d{1,15})([kMGT])?B?(?:/(day|month))?)", re.ASCII).fullmatch
@@ -19,9 +19,13 @@ NONE = "none"
 """What a person writes to remove a limit."""
 
 
-def list_accounts(herd: HerdAddress) -> None:
+def list_accounts(herd: HerdAddress, *, as_json: bool = False) -> None:
     """Prints every account with its limits and what it uses."""
-    accounts = ask_herd(herd, "/api/accounts")["accounts"]
+    answer = ask_herd(herd, "/api/accounts")
+    if as_json:
+        print_json(answer)
+        return
+    accounts = answer["accounts"]
     if not accounts:
         table_console().print(Text("no accounts", style="dim"))
         return

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from remuda.cli.arguments import herd_command
+from remuda.cli.arguments import Json, herd_command
 from remuda.cli.help import ListByDefault, command
 
 if TYPE_CHECKING:
@@ -188,11 +188,12 @@ def list_jobs(
         str, typer.Option("--state", help="Only these: open, queued, running, completed, aborted or failed.")
     ] = "",
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="How many to show.")] = 50,
+    as_json: Json = False,
 ) -> None:
     """Show jobs, the newest first."""
     from remuda.cli import jobs
 
-    jobs.list_jobs(herd, state=state, limit=limit)
+    jobs.list_jobs(herd, state=state, limit=limit, as_json=as_json)
 
 
 @command(jobs_app, "remuda jobs show 3f2 --log 50", "remuda jobs show 3f2 --run 1", name="show")
@@ -202,11 +203,12 @@ def show_job(
     ident: Ident,
     run: Run = None,
     log: Annotated[int, typer.Option("--log", help="Lines of its log to show.", min=0, max=1000)] = 10,
+    as_json: Json = False,
 ) -> None:
     """Show a job: its settings, what it has done, its files, its log."""
     from remuda.cli import jobs
 
-    jobs.show_job(herd, ident, run=run, log=log)
+    jobs.show_job(herd, ident, run=run, log=log, as_json=as_json)
 
 
 @command(jobs_app, "remuda jobs follow 3f2 --out .", name="follow")

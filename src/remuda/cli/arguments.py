@@ -85,6 +85,7 @@ TrustedProxy = Annotated[
 ]
 ConfigFile = Annotated[Path | None, typer.Option("--config", help="Config file (default ./remuda.toml).")]
 Verbose = Annotated[int, typer.Option("--verbose", "-v", count=True, help="Log more; twice for everything.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON: what the API answers.")]
 
 _Server = Annotated[
     str,

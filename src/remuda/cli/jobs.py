@@ -12,14 +12,17 @@ from remuda.base.errors import InvalidArgument, Lost
 from remuda.base.log import redact_wrong_url
 from remuda.cli.archive import COLOURS, bring_files, describe, size, state_of
 from remuda.cli.front_door import HerdAddress, ask_herd
-from remuda.cli.tables import printable, since, span, table, table_console
+from remuda.cli.tables import print_json, printable, since, span, table, table_console
 
 
-def list_jobs(herd: HerdAddress, *, state: str, limit: int) -> None:
+def list_jobs(herd: HerdAddress, *, state: str, limit: int, as_json: bool = False) -> None:
     """Prints jobs, the newest first. Programs that read them get each on one line."""
-    console = table_console()
     query = urlencode({"state": state, "limit": limit})
-    jobs = ask_herd(herd, f"/api/archive/jobs?{query}")["jobs"]
+    answer = ask_herd(herd, f"/api/archive/jobs?{query}")
+    if as_json:
+        print_json(answer)
+        return
+    console, jobs = table_console(), answer["jobs"]
     if not jobs:
         console.print("no jobs", style="dim")
         return
@@ -41,10 +44,13 @@ def list_jobs(herd: HerdAddress, *, state: str, limit: int) -> None:
     console.print(shown)
 
 
-def show_job(herd: HerdAddress, ident: str, *, run: int | None, log: int) -> None:
+def show_job(herd: HerdAddress, ident: str, *, run: int | None, log: int, as_json: bool = False) -> None:
     """Prints all that is known of a job."""
-    console = Console(highlight=False)
     job = _read(herd, ident, run)
+    if as_json:
+        print_json(job)
+        return
+    console = Console(highlight=False)
     counts, word = job["counts"], state_of(job)
     shown = table("", "")
     shown.show_header = False

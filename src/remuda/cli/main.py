@@ -26,6 +26,7 @@ from remuda.cli.arguments import (
     InternalTlsCert,
     InternalTlsKey,
     Isolation,
+    Json,
     Listen,
     MaxWorkers,
     Port,
@@ -188,11 +189,12 @@ def doctor(
     data: Data = None,
     redis: Redis = None,
     config: ConfigFile = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Check whether a herd can run on this machine, and say what to fix."""
     from remuda.cli.doctor import show_doctor
 
-    raise typer.Exit(show_doctor(load(ctx)))
+    raise typer.Exit(show_doctor(load(ctx), as_json=as_json))
 
 
 @command(app, "remuda status --watch", group=LOOK)
@@ -200,11 +202,12 @@ def doctor(
 def status(
     herd: "HerdAddress",
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Refresh until interrupted.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Show slots, sessions and roles of a running herd."""
     from remuda.cli.status import show_status
 
-    raise typer.Exit(show_status(herd, watch=watch))
+    raise typer.Exit(show_status(herd, watch=watch, as_json=as_json))
 
 
 @command(app, "remuda sessions", group=LOOK)
@@ -235,14 +238,15 @@ def settings(
     changes: Annotated[
         list[str] | None, typer.Argument(metavar="[NAME=SECONDS...]", help="Settings to change.")
     ] = None,
+    as_json: Json = False,
 ) -> None:
     """Show the live settings of a running herd, or change some of them."""
     from remuda.cli.settings import change_settings, show_settings
 
     if changes:
-        change_settings(herd, changes)
+        change_settings(herd, changes, as_json=as_json)
     else:
-        show_settings(herd)
+        show_settings(herd, as_json=as_json)
 
 
 @command(app, "remuda drain --wait", "remuda drain --undo", group=OPERATE)
@@ -292,11 +296,12 @@ def create_token(
 def list_tokens(
     herd: "HerdAddress",
     account: Annotated[str | None, typer.Option("--account", help="Only those of this account.")] = None,
+    as_json: Json = False,
 ) -> None:
     """Show tokens: their names and what they are good for, not the tokens themselves."""
     from remuda.cli import tokens
 
-    tokens.list_tokens(herd, account)
+    tokens.list_tokens(herd, account, as_json=as_json)
 
 
 @command(tokens_app, "remuda token revoke ci --account web --end-sessions", name="revoke")
@@ -315,11 +320,11 @@ def revoke_token(
 
 @command(accounts_app, "remuda account list", name="list")
 @herd_command
-def list_accounts(herd: "HerdAddress") -> None:
+def list_accounts(herd: "HerdAddress", as_json: Json = False) -> None:
     """Show accounts, their limits and what they use now."""
     from remuda.cli import accounts
 
-    accounts.list_accounts(herd)
+    accounts.list_accounts(herd, as_json=as_json)
 
 
 @command(
@@ -387,11 +392,12 @@ def audit(
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Show new entries too, until interrupted.")
     ] = False,
+    as_json: Json = False,
 ) -> None:
     """Show who created, ended or changed what."""
     from remuda.cli.audit import show_audit
 
-    show_audit(herd, limit=limit, follow=follow)
+    show_audit(herd, limit=limit, follow=follow, as_json=as_json)
 
 
 @command(
@@ -422,7 +428,7 @@ def usage(
         typer.Option("--step", help="By default as fine as is readable."),
     ] = None,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV, one number a line.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Show what accounts used."""
     from remuda.cli.usage import show_usage
@@ -441,11 +447,11 @@ def usage(
 
 @command(metering_app, "remuda metering check", name="check")
 @herd_command
-def check_metering(herd: "HerdAddress") -> None:
+def check_metering(herd: "HerdAddress", as_json: Json = False) -> None:
     """Show counters that disagree with their states; exit status 1 if there are any."""
     from remuda.cli import metering
 
-    raise typer.Exit(metering.check_counters(herd))
+    raise typer.Exit(metering.check_counters(herd, as_json=as_json))
 
 
 @command(
@@ -473,11 +479,11 @@ def reconcile_metering(
 
 @command(metering_app, "remuda metering corrections", name="corrections")
 @herd_command
-def show_corrections(herd: "HerdAddress") -> None:
+def show_corrections(herd: "HerdAddress", as_json: Json = False) -> None:
     """Show what was corrected."""
     from remuda.cli import metering
 
-    metering.show_corrections(herd)
+    metering.show_corrections(herd, as_json=as_json)
 
 
 @command(metering_app, "remuda metering owners s3/buckets/photos", name="owners")
@@ -488,11 +494,12 @@ def show_owners(
         str | None,
         typer.Argument(help="A bucket or user: s3/buckets/NAME (default: all that are assigned)."),
     ] = None,
+    as_json: Json = False,
 ) -> None:
     """Show the account that a bucket or user belongs to."""
     from remuda.cli import metering
 
-    metering.show_owners(herd, place)
+    metering.show_owners(herd, place, as_json=as_json)
 
 
 @command(metering_app, "remuda metering assign s3/buckets/photos web", name="assign")
@@ -523,12 +530,14 @@ def release_owner(
 @command(metering_app, "remuda metering poison", name="poison")
 @herd_command
 def show_poison(
-    herd: "HerdAddress", drop: Annotated[bool, typer.Option("--drop", help="Drop them.")] = False
+    herd: "HerdAddress",
+    drop: Annotated[bool, typer.Option("--drop", help="Drop them.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Show events that cannot be counted."""
     from remuda.cli import metering
 
-    metering.show_poison(herd, drop=drop)
+    metering.show_poison(herd, drop=drop, as_json=as_json)
 
 
 @command(app, "remuda backup remuda.tar.gz --data /var/lib/remuda", group=OPERATE)
@@ -563,14 +572,20 @@ def restore(
 def keys(
     pattern: Annotated[str | None, typer.Argument(help="A key, or part of its pattern.")] = None,
     room: Annotated[str | None, typer.Option("--room", help="Only the keys of this room.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Show every Redis key that Remuda uses, and what it means."""
-    from remuda.keyspace.page import render_lines
+    from remuda.keyspace.page import find_keys, list_keys, render_lines
 
-    lines = render_lines(room, pattern)
-    if not lines:
+    found = find_keys(room, pattern)
+    if not any(found.values()):
         raise Lost(f"No key of Remuda matches {pattern!r}; `remuda keys` shows all")
-    for line in lines:
+    if as_json:
+        from remuda.cli.tables import print_json
+
+        print_json({"keys": list_keys(found)})
+        return
+    for line in render_lines(found, with_fields=pattern is not None):
         print(line)
 
 

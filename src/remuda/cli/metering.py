@@ -9,7 +9,7 @@ from rich.text import Text
 
 from remuda.base.errors import InvalidArgument
 from remuda.cli.front_door import HerdAddress, ask_herd
-from remuda.cli.tables import table, table_console
+from remuda.cli.tables import print_json, table, table_console
 
 TIMEOUT = 60.0
 PLACE = ("service", "level", "resource", "metric")
@@ -18,9 +18,13 @@ OWNED = PLACE[:3]
 OWNED_EXAMPLE = "s3/buckets/photos"
 
 
-def check_counters(herd: HerdAddress) -> int:
+def check_counters(herd: HerdAddress, *, as_json: bool = False) -> int:
     """Prints the counters that disagree with their states; the exit status, 1 if there are any."""
-    drift = ask_herd(herd, "/api/metering/drift", timeout=TIMEOUT)["drift"]
+    answer = ask_herd(herd, "/api/metering/drift", timeout=TIMEOUT)
+    drift = answer["drift"]
+    if as_json:
+        print_json(answer)
+        return 1 if drift else 0
     if not drift:
         table_console().print(Text("counters and states agree", style="green"))
         return 0
@@ -51,20 +55,28 @@ def reconcile(herd: HerdAddress, place: str | None, value: int | None) -> None:
         print("nothing to correct")
 
 
-def show_corrections(herd: HerdAddress) -> None:
+def show_corrections(herd: HerdAddress, *, as_json: bool = False) -> None:
     """Prints what was corrected, newest first."""
+    answer = ask_herd(herd, "/api/metering/corrections")
+    if as_json:
+        print_json(answer)
+        return
     shown = table("when", "by", "service", "level", "resource", "state", "counter", "recorded", "now")
-    for each in ask_herd(herd, "/api/metering/corrections")["corrections"]:
+    for each in answer["corrections"]:
         by = f"{each['account']}/{each['token']}" if each["token"] else "-"
         recorded = "-" if each["state"] is None else str(each["state"])
         shown.add_row(each["at"][:19], by, *_place(each), str(each["counter"]), recorded, str(each["value"]))
     table_console().print(shown)
 
 
-def show_owners(herd: HerdAddress, place: str | None) -> None:
+def show_owners(herd: HerdAddress, place: str | None, *, as_json: bool = False) -> None:
     """Prints whose a bucket or user such as s3/buckets/photos is, or all that operators have assigned."""
     query = "" if place is None else f"?{urlencode(_read_owned(place))}"
-    owners = ask_herd(herd, f"/api/metering/owners{query}")["owners"]
+    answer = ask_herd(herd, f"/api/metering/owners{query}")
+    if as_json:
+        print_json(answer)
+        return
+    owners = answer["owners"]
     if not owners:
         print("nothing is assigned: buckets and users belong to the account that uses them first")
         return
@@ -95,11 +107,15 @@ def _read_owned(place: str) -> dict[str, str]:
     return dict(zip(OWNED, parts, strict=True))
 
 
-def show_poison(herd: HerdAddress, *, drop: bool) -> None:
+def show_poison(herd: HerdAddress, *, drop: bool, as_json: bool = False) -> None:
     """Prints the events that cannot be counted, as JSON a line, and drops them if asked to."""
     method = "DELETE" if drop else "GET"
+    answer = ask_herd(herd, "/api/metering/poison", method=method)
+    if as_json:
+        print_json(answer)
+        return
     console = Console(soft_wrap=True, highlight=False)
-    for each in ask_herd(herd, "/api/metering/poison", method=method)["poison"]:
+    for each in answer["poison"]:
         console.print(
             Text.assemble((f"{each['at']}  {each['source']}: {each['reason']}  ", "dim"), each["element"])
         )

@@ -11,9 +11,9 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from remuda.base.errors import Unavailable
+from remuda.base.errors import InvalidArgument, Unavailable
 from remuda.cli.front_door import HerdAddress, ask_herd
-from remuda.cli.tables import since, span, table, table_console
+from remuda.cli.tables import print_json, since, span, table, table_console
 
 REFRESH_EVERY = 1.0
 _COLOURS = {
@@ -28,8 +28,13 @@ _COLOURS = {
 }
 
 
-def show_status(herd: HerdAddress, *, watch: bool) -> int:
+def show_status(herd: HerdAddress, *, watch: bool, as_json: bool = False) -> int:
     """Prints the herd's state, once or until Ctrl-C; the exit status."""
+    if as_json:
+        if watch:
+            raise InvalidArgument("--watch shows a picture: leave out --json")
+        print_json(read_overview(herd))
+        return 0
     console = table_console()
     shown: Group | Text = _picture(read_overview(herd), herd.url)
     if not watch:

@@ -1,6 +1,8 @@
 """How commands show what they found: tables without lines, and times as people say them."""
 
+import json
 import sys
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -22,6 +24,12 @@ def table_console() -> Console:
     """Where tables are printed. Elsewhere than in a terminal no row is folded: it is searched, and ids and
     paths are copied from it."""
     return Console(width=None if sys.stdout.isatty() else WIDE)
+
+
+def print_json(answer: Any) -> None:
+    """Prints what the API has answered, for programs. In ASCII: what comes from a web site must not steer the
+    terminal."""
+    print(json.dumps(answer, indent=2))
 
 
 def printable(text: str) -> str:

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from remuda.base.clock import now, parse_rfc3339
 from remuda.cli.front_door import HerdAddress, ask_herd
-from remuda.cli.tables import since, span, table, table_console
+from remuda.cli.tables import print_json, since, span, table, table_console
 
 END_TIMEOUT = 60.0
 """Ending thousands of sessions takes a while."""
@@ -41,10 +41,14 @@ def create_token(
         print(f"{made['accessKeyId']}\n{made['secretAccessKey']}", flush=True)
 
 
-def list_tokens(herd: HerdAddress, account: str | None) -> None:
+def list_tokens(herd: HerdAddress, account: str | None, *, as_json: bool = False) -> None:
     """Prints the tokens of all accounts, or of one."""
     query = f"?{urlencode({'account': account})}" if account else ""
-    tokens = ask_herd(herd, f"/api/tokens{query}")["tokens"]
+    answer = ask_herd(herd, f"/api/tokens{query}")
+    if as_json:
+        print_json(answer)
+        return
+    tokens = answer["tokens"]
     if not tokens:
         table_console().print(Text("no tokens", style="dim"))
         return

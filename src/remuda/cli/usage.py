@@ -6,12 +6,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 from urllib.parse import urlencode
 
-import msgspec
 from rich.text import Text
 
 from remuda.accounts.model import read_duration
 from remuda.cli.front_door import HerdAddress, ask_herd
-from remuda.cli.tables import table, table_console
+from remuda.cli.tables import print_json, table, table_console
 
 TIMEOUT = 60.0
 BARS = "▁▂▃▄▅▆▇█"
@@ -46,7 +45,7 @@ def show_usage(
     }
     report = ask_herd(herd, f"/api/usage?{urlencode(query)}", timeout=TIMEOUT)
     if form == "json":
-        print(msgspec.json.format(msgspec.json.encode(report), indent=2).decode())
+        print_json(report)
     elif form == "csv":
         _print_csv(report)
     else:

@@ -1,7 +1,7 @@
 """The catalog as a reader wants it: Markdown for docs/reference/keys.md, plain lines for `remuda keys`."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from remuda.base.errors import InvalidArgument
@@ -27,14 +27,12 @@ def render_page() -> str:
     return "\n".join(sections)
 
 
-def render_lines(room: str | None = None, pattern: str | None = None) -> list[str]:
-    """The catalog as plain text, grouped by room, narrowed to a room and to the keys that fit a pattern.
-
-    A key fits a piece of its pattern as well as a live name of it; asked for so, it also shows its fields.
-    """
+def find_keys(room: str | None = None, pattern: str | None = None) -> dict[str, list[Key[Any]]]:
+    """The catalog by room, narrowed to a room and to the keys that fit a pattern: a piece of a key's own
+    pattern as well as a live name of it."""
     if room is not None and room not in CATALOG:
         raise InvalidArgument(f"There is no room {room!r}; the rooms are {', '.join(CATALOG)}")
-    chosen = {
+    return {
         name: [
             key
             for key in keys
@@ -43,15 +41,37 @@ def render_lines(room: str | None = None, pattern: str | None = None) -> list[st
         for name, keys in CATALOG.items()
         if room in (None, name)
     }
-    width = max((len(key.pattern) for keys in chosen.values() for key in keys), default=0)
+
+
+def list_keys(found: Mapping[str, Sequence[Key[Any]]]) -> list[dict[str, Any]]:
+    """Keys for programs."""
+    return [
+        {
+            "room": room,
+            "pattern": key.pattern,
+            "type": key.kind.redis_type,
+            "lifetime": _lifetime(key.lifetime),
+            "writer": key.writer,
+            "meaning": key.meaning,
+            "fields": dict(key.fields),
+            "source": key.source,
+        }
+        for room, keys in found.items()
+        for key in keys
+    ]
+
+
+def render_lines(found: Mapping[str, Sequence[Key[Any]]], *, with_fields: bool = False) -> list[str]:
+    """Keys as plain text, grouped by room."""
+    width = max((len(key.pattern) for keys in found.values() for key in keys), default=0)
     lines: list[str] = []
-    for name, keys in chosen.items():
+    for name, keys in found.items():
         if keys:
             lines += ["", name] if lines else [name]
         for key in keys:
             lines.append(f"  {key.pattern:<{width}}  {key.kind.redis_type:<7}  {_lifetime(key.lifetime)}")
             lines.append(f"      {key.meaning}")
-            if pattern is not None:
+            if with_fields:
                 field_width = max(map(len, key.fields), default=0)
                 lines += [f"        {field:<{field_width}}  {holds}" for field, holds in key.fields.items()]
     return lines
