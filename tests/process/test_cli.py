@@ -158,6 +158,8 @@ def test_status_shows_a_running_herd(herd: Herd) -> None:
     ("command", "path"),
     [
         ("status", "overview"),
+        ("sessions", "sessions"),
+        ("sessions --ended", "sessions?state=terminated"),
         ("jobs", "archive/jobs"),
         ("token list", "tokens"),
         ("account list", "accounts"),
@@ -253,7 +255,7 @@ def test_the_only_orchestrator_is_taken_out_of_service_and_put_back(herd: Herd) 
     name = (herd.data / "orchestrator-id").read_text()
     asyncio.run(eventually(lambda: has_no_sessions(herd), DEADLINE))
 
-    drained = remuda("drain", "--wait", "--url", herd.url)
+    drained = remuda("drain", name[:-1], "--wait", "--url", herd.url)
     shown = remuda("status", "--url", herd.url)
     status, refused = open_session(herd)
     resumed = remuda("drain", name, "--undo", "--url", herd.url)
@@ -273,8 +275,35 @@ def test_the_only_orchestrator_is_taken_out_of_service_and_put_back(herd: Herd) 
 def test_what_cannot_be_done_with_sessions_is_said() -> None:
     result = remuda("sessions", "feed")
 
-    assert result.returncode == 1
-    assert result.stderr == "remuda: use `remuda sessions` or `remuda sessions kill ID...`\n"
+    assert result.returncode == 2
+    assert "No such command 'feed'" in result.stderr
+
+
+def test_a_session_is_shown_and_killed_by_the_beginning_of_its_id(herd: Herd) -> None:
+    where = ("--server", herd.url)
+    _, created = open_session(herd, **{"se:name": "pay by card"})
+    session = created["sessionId"]
+
+    shown = remuda("sessions", "show", session[:8], *where)
+    unnamed = remuda("sessions", "kill", "", *where)
+    killed = remuda("sessions", "kill", session[:8], *where)
+    ended = remuda("sessions", "--ended", *where)
+    afterwards = remuda("sessions", "show", session[:8], *where)
+    details = remuda("sessions", "show", session, "--json", *where)
+    nobody = remuda("sessions", "show", "nobody", *where)
+
+    rows = dict(line.split(maxsplit=1) for line in shown.stdout.splitlines())
+    assert rows["session"].strip() == session
+    assert rows["name"].strip() == "pay by card"
+    assert rows["state"].strip() == "alive"
+    assert unnamed.stderr == "remuda: An empty word names none of the sessions\n"
+    assert killed.stdout == f"{session} ended\n"
+    assert ended.stdout.splitlines()[1].split()[0] == session
+    assert "pay by card" in ended.stdout.splitlines()[1]
+    assert "terminated" in afterwards.stdout
+    assert "Ended through the API" in afterwards.stdout
+    assert json.loads(details.stdout)["id"] == session
+    assert (nobody.returncode, nobody.stderr) == (1, "remuda: There is no session 'nobody'.\n")
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """`remuda archive` against a herd: one command gives a valid archive, whatever happens to the pipeline."""
 
 import asyncio
+import json
 import sys
 from collections.abc import Iterator
 from functools import partial
@@ -215,24 +216,27 @@ async def test_jobs_are_shown_and_their_settings_changed(herd: Herd) -> None:
         options = ("--detach", "--note", "closing", "--ignore", slow)
         _, output = await remuda(herd, "archive", site.url, *options)
         ident = output.strip()
+        short = ident[:8]
         assert ident in (await remuda(herd, "jobs"))[1]
-        _, changed = await remuda(herd, "jobs", "set", ident, "--concurrency", "7", "--delay", "1-2")
+        _, changed = await remuda(herd, "jobs", "set", short, "--concurrency", "7", "--delay", "1-2")
         assert "7 downloads at a time, delay 1-2 ms" in changed
-        assert "paused" in (await remuda(herd, "jobs", "pause", ident))[1]
-        assert "paused" not in (await remuda(herd, "jobs", "resume", ident))[1]
-        assert "1 added" in (await remuda(herd, "jobs", "ignores", ident, "--add", "/calendar/"))[1]
-        assert "/calendar/" in (await remuda(herd, "jobs", "ignores", ident))[1]
-        status, refused = await remuda(herd, "jobs", "ignores", ident, "--add", "(")
+        assert "paused" in (await remuda(herd, "jobs", "pause", short))[1]
+        assert "paused" not in (await remuda(herd, "jobs", "resume", short))[1]
+        assert "1 added" in (await remuda(herd, "jobs", "ignores", short, "--add", "/calendar/"))[1]
+        assert "/calendar/" in (await remuda(herd, "jobs", "ignores", short))[1]
+        status, refused = await remuda(herd, "jobs", "ignores", short, "--add", "(")
         assert status == 1
         assert "(" in refused
-        assert "closing" in (await remuda(herd, "jobs", "show", ident))[1]
+        status, shown = await remuda(herd, "jobs", "show", short, "--json")
+        assert json.loads(shown)["ident"] == ident
+        assert "closing" in (await remuda(herd, "jobs", "show", short))[1]
 
         async def says_what_was_dropped() -> bool:
-            lines = (await remuda(herd, "jobs", "show", ident))[1].splitlines()
+            lines = (await remuda(herd, "jobs", "show", short))[1].splitlines()
             return any(line.split() == ["too", "slow", slow] for line in lines)
 
         await eventually(says_what_was_dropped, deadline=60)
         assert (await remuda(herd, "archive", site.url))[0] == 1
         assert "is not the ident of a job" in (await remuda(herd, "jobs", "show", site.url))[1]
         await remuda(herd, "jobs", "abort", ident)
-    assert (await remuda(herd, "jobs", "show", "0"))[0] == 1
+    assert (await remuda(herd, "jobs", "show", "nosuchjob"))[0] == 1

@@ -19,8 +19,10 @@ jobs_app = typer.Typer(
     epilog="remuda jobs --state open",
 )
 
-Ident = Annotated[str, typer.Argument(help="Ident of the job, as `remuda jobs` shows it.")]
-Idents = Annotated[list[str], typer.Argument(help="Idents of jobs, as `remuda jobs` shows them.")]
+Ident = Annotated[str, typer.Argument(help="Ident of the job, as `remuda jobs` shows it, or its beginning.")]
+Idents = Annotated[
+    list[str], typer.Argument(help="Idents of jobs, as `remuda jobs` shows them, or their beginnings.")
+]
 Concurrency = Annotated[
     int | None,
     typer.Option(
@@ -216,8 +218,9 @@ def show_job(
 def follow_job(herd: "HerdAddress", ident: Ident, out: Out = None) -> None:
     """Watch a job until it has ended, as `remuda archive` does."""
     from remuda.cli.archive import follow_to_end
+    from remuda.cli.jobs import find_ident
 
-    raise typer.Exit(follow_to_end(herd, ident, out=out))
+    raise typer.Exit(follow_to_end(herd, find_ident(herd, ident), out=out))
 
 
 @command(jobs_app, "remuda jobs get 3f2 --out warcs", name="get")

@@ -7,13 +7,15 @@ from urllib.parse import quote
 
 from remuda.base.errors import InvalidArgument, Lost
 from remuda.cli.front_door import HerdAddress, ask_herd
+from remuda.cli.prefixes import complete
 
 LOOK_EVERY = 0.5
 
 
 def drain_orchestrators(herd: HerdAddress, names: Sequence[str], *, undo: bool, wait: bool) -> None:
     """Takes these orchestrators out of service, or the only one, and says what they still have to do."""
-    chosen = names or [_only_one(herd)]
+    known = [each["id"] for each in _orchestrators(herd)]
+    chosen = [complete(name, known, what="orchestrators") for name in names] or [_only_one(known)]
     for name in chosen:
         path = f"/api/orchestrators/{quote(name, safe='')}/drain"
         _say(ask_herd(herd, path, method="DELETE" if undo else "POST"))
@@ -22,13 +24,12 @@ def drain_orchestrators(herd: HerdAddress, names: Sequence[str], *, undo: bool, 
             _await_idle(herd, name)
 
 
-def _only_one(herd: HerdAddress) -> str:
-    names = [each["id"] for each in _orchestrators(herd)]
+def _only_one(names: Sequence[str]) -> str:
     if not names:
         raise Lost("This herd has no orchestrator")
     if len(names) > 1:
         raise InvalidArgument(f"Several orchestrators run; name one of {', '.join(names)}")
-    return str(names[0])
+    return names[0]
 
 
 def _orchestrators(herd: HerdAddress) -> list[Any]:

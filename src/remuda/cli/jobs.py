@@ -12,7 +12,11 @@ from remuda.base.errors import InvalidArgument, Lost
 from remuda.base.log import redact_wrong_url
 from remuda.cli.archive import COLOURS, bring_files, describe, size, state_of
 from remuda.cli.front_door import HerdAddress, ask_herd
+from remuda.cli.prefixes import complete
 from remuda.cli.tables import print_json, printable, since, span, table, table_console
+
+IDENT_LENGTH = 25
+PAGE = 1000
 
 
 def list_jobs(herd: HerdAddress, *, state: str, limit: int, as_json: bool = False) -> None:
@@ -85,7 +89,7 @@ def show_job(herd: HerdAddress, ident: str, *, run: int | None, log: int, as_jso
         console.print(line, soft_wrap=True)
     if log and job["settings"]:
         query = urlencode({"limit": log})
-        for entry in ask_herd(herd, f"{_path(ident)}/log?{query}")["entries"]:
+        for entry in ask_herd(herd, f"{_path(job['ident'])}/log?{query}")["entries"]:
             console.print(
                 Text(describe(entry), style="red" if entry.get("is_error") else "dim"), soft_wrap=True
             )
@@ -114,7 +118,7 @@ def get_files(herd: HerdAddress, ident: str, *, out: Path, run: int | None) -> N
 
 def tell_jobs(herd: HerdAddress, idents: Sequence[str], verb: str) -> None:
     """Pauses, resumes or aborts jobs."""
-    for ident in idents:
+    for ident in [find_ident(herd, each) for each in idents]:
         job = ask_herd(herd, f"{_path(ident)}/{verb}", method="POST")
         print(f"{job['ident']} {state_of(job)}")
 
@@ -123,7 +127,7 @@ def set_job(herd: HerdAddress, ident: str, change: dict[str, Any]) -> None:
     """Changes settings of a job, and prints them."""
     if not change:
         raise InvalidArgument("name at least one setting to change: see `remuda jobs set --help`")
-    job = ask_herd(herd, _path(ident), method="PATCH", body=change)
+    job = ask_herd(herd, _path(find_ident(herd, ident)), method="PATCH", body=change)
     print(f"{job['ident']} {_settings(job['settings'])}")
 
 
@@ -131,7 +135,7 @@ def change_ignores(
     herd: HerdAddress, ident: str, *, add: Sequence[str], remove: Sequence[str], sets: Sequence[str]
 ) -> None:
     """Changes the ignore patterns of a job, or prints them if nothing is to be changed."""
-    path = f"{_path(ident)}/ignores"
+    path = f"{_path(find_ident(herd, ident))}/ignores"
     if not (add or remove or sets):
         for pattern in ask_herd(herd, path)["ignores"]:
             print(pattern)
@@ -141,10 +145,27 @@ def change_ignores(
 
 
 def _read(herd: HerdAddress, ident: str, run: int | None) -> Any:
-    return ask_herd(herd, _path(ident) + (f"?run={run}" if run else ""))
+    return ask_herd(herd, _path(find_ident(herd, ident)) + (f"?run={run}" if run else ""))
+
+
+def find_ident(herd: HerdAddress, typed: str) -> str:
+    """The ident that was meant: its beginning is enough, and its leading zeros need not be typed."""
+    if "/" in typed:  # A URL, most likely. There is no such path.
+        raise InvalidArgument(f"{redact_wrong_url(typed)!r} is not the ident of a job: see `remuda jobs`")
+    if len(typed) >= IDENT_LENGTH:
+        return typed
+    known: set[str] = set()
+    before = ""
+    while True:
+        page = ask_herd(herd, f"/api/archive/jobs?limit={PAGE}{before}")
+        known |= {job["ident"] for job in page["jobs"]}
+        if page["cursor"] is None:
+            break
+        before = f"&{urlencode({'before': page['cursor']})}"
+    if (whole := typed.rjust(IDENT_LENGTH, "0")) in known:
+        return whole
+    return complete(typed, known, what="jobs")
 
 
 def _path(ident: str) -> str:
-    if "/" in ident:  # A URL, most likely. There is no such path.
-        raise InvalidArgument(f"{redact_wrong_url(ident)!r} is not the ident of a job: see `remuda jobs`")
     return f"/api/archive/jobs/{quote(ident, safe='')}"

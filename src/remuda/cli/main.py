@@ -41,7 +41,7 @@ from remuda.cli.arguments import (
     herd_command,
     load,
 )
-from remuda.cli.help import ACCESS, ARCHIVE, CONTEXT, LOOK, OPERATE, START, Group, command
+from remuda.cli.help import ACCESS, ARCHIVE, CONTEXT, LOOK, OPERATE, START, Group, ListByDefault, command
 
 if TYPE_CHECKING:
     from remuda.cli.front_door import HerdAddress
@@ -57,6 +57,12 @@ app = typer.Typer(
     epilog="remuda up\nremuda archive https://example.org --out .\nremuda status --server https://herd.example:4444",
 )
 
+sessions_app = typer.Typer(
+    name="sessions",
+    help="Show sessions, and end them. Without a command: list.",
+    cls=ListByDefault,
+    epilog="remuda sessions\nremuda sessions --ended",
+)
 tokens_app = typer.Typer(
     name="token",
     help="Make, show and revoke tokens.",
@@ -78,6 +84,7 @@ metering_app = typer.Typer(
     cls=Group,
     epilog="remuda metering check",
 )
+app.add_typer(sessions_app, rich_help_panel=LOOK)
 app.add_typer(jobs_app, rich_help_panel=ARCHIVE)
 app.add_typer(tokens_app, rich_help_panel=ACCESS)
 app.add_typer(accounts_app, rich_help_panel=ACCESS)
@@ -210,25 +217,54 @@ def status(
     raise typer.Exit(show_status(herd, watch=watch, as_json=as_json))
 
 
-@command(app, "remuda sessions", group=LOOK)
+@command(
+    sessions_app,
+    "remuda sessions list",
+    "remuda sessions list --ended --limit 20",
+    name="list",
+)
 @herd_command
-def sessions(
+def list_sessions(
     herd: "HerdAddress",
-    words: Annotated[
-        list[str] | None, typer.Argument(metavar="[kill ID...]", help="Sessions to end.")
+    ended: Annotated[
+        bool, typer.Option("--ended", help="Those that have ended, the last one first.")
+    ] = False,
+    limit: Annotated[
+        int | None,
+        typer.Option("--limit", "-n", min=1, help="How many to show (default: all, 50 with --ended)."),
     ] = None,
+    as_json: Json = False,
 ) -> None:
-    """Show the sessions of a running herd, or end some of them."""
-    from remuda.base.errors import InvalidArgument
-    from remuda.cli.status import kill_sessions, show_sessions
+    """Show the sessions that run or wait, or those that have ended."""
+    from remuda.cli import sessions
 
-    match words or []:
-        case []:
-            show_sessions(herd)
-        case ["kill", *doomed] if doomed:
-            kill_sessions(herd, doomed)
-        case _:
-            raise InvalidArgument("use `remuda sessions` or `remuda sessions kill ID...`")
+    sessions.list_sessions(herd, ended=ended, limit=limit, as_json=as_json)
+
+
+@command(sessions_app, "remuda sessions show 3f2a", "remuda sessions show 3f2a --log 100", name="show")
+@herd_command
+def show_session(
+    herd: "HerdAddress",
+    ident: Annotated[str, typer.Argument(help="Id of the session, or a beginning that no other has.")],
+    log: Annotated[int, typer.Option("--log", help="Lines of its log to show.", min=0)] = 20,
+    as_json: Json = False,
+) -> None:
+    """Show a session: what was asked for, what it got, when it ended, its log."""
+    from remuda.cli import sessions
+
+    sessions.show_session(herd, ident, log=log, as_json=as_json)
+
+
+@command(sessions_app, "remuda sessions kill 3f2a 77c0", name="kill")
+@herd_command
+def kill_sessions(
+    herd: "HerdAddress",
+    idents: Annotated[list[str], typer.Argument(help="Ids of sessions, or beginnings that no other has.")],
+) -> None:
+    """End sessions."""
+    from remuda.cli import sessions
+
+    sessions.kill_sessions(herd, idents)
 
 
 @command(app, "remuda settings", "remuda settings queue=300", group=OPERATE)
@@ -254,7 +290,8 @@ def settings(
 def drain(
     herd: "HerdAddress",
     orchestrators: Annotated[
-        list[str] | None, typer.Argument(help="Ids of orchestrators; not needed if there is only one.")
+        list[str] | None,
+        typer.Argument(help="Ids of orchestrators, or beginnings of them; not needed if there is only one."),
     ] = None,
     undo: Annotated[bool, typer.Option("--undo", help="Put them back in service.")] = False,
     wait: Annotated[bool, typer.Option("--wait", help="Wait until their last session has ended.")] = False,

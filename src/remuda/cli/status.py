@@ -1,10 +1,7 @@
-"""`remuda status` and `remuda sessions`: slots, sessions, Playwright workers and roles of a running herd, and
-the end of sessions."""
+"""`remuda status`: slots, sessions, Playwright workers and roles of a running herd."""
 
 import time
-from collections.abc import Iterable
 from typing import Any
-from urllib.parse import quote
 
 from rich.console import Group
 from rich.live import Live
@@ -13,19 +10,10 @@ from rich.text import Text
 
 from remuda.base.errors import InvalidArgument, Unavailable
 from remuda.cli.front_door import HerdAddress, ask_herd
-from remuda.cli.tables import print_json, since, span, table, table_console
+from remuda.cli.sessions import sessions_table
+from remuda.cli.tables import STATE_COLOURS, print_json, since, span, table, table_console
 
 REFRESH_EVERY = 1.0
-_COLOURS = {
-    "queued": "yellow",
-    "pending": "cyan",
-    "alive": "green",
-    "available": "green",
-    "draining": "yellow",
-    "hindered": "red",
-    "suspected": "red",
-    "silent": "red",
-}
 
 
 def show_status(herd: HerdAddress, *, watch: bool, as_json: bool = False) -> int:
@@ -53,18 +41,6 @@ def show_status(herd: HerdAddress, *, watch: bool, as_json: bool = False) -> int
             return 0
 
 
-def show_sessions(herd: HerdAddress) -> None:
-    """Prints the sessions that have not ended."""
-    table_console().print(_sessions(read_overview(herd)["sessions"]))
-
-
-def kill_sessions(herd: HerdAddress, sessions: Iterable[str]) -> None:
-    """Ends each of the sessions, and says so; Lost at the first that is not there."""
-    for session in sessions:
-        answer = ask_herd(herd, f"/api/sessions/{quote(session, safe='')}", method="DELETE")
-        print(f"{answer['id']} {'ended' if answer['ended'] else 'had already ended'}")
-
-
 def read_overview(herd: HerdAddress) -> Any:
     """The herd's own overview."""
     return ask_herd(herd, "/api/overview")
@@ -86,7 +62,7 @@ def _picture(overview: Any, url: str) -> Group:
     return Group(
         title,
         Text(),
-        _sessions(overview["sessions"]),
+        sessions_table(overview["sessions"]),
         Text(),
         *_playwright(overview["playwright"]),
         _roles(overview["roles"]),
@@ -96,26 +72,6 @@ def _picture(overview: Any, url: str) -> Group:
             if each["warning"]
         ),
     )
-
-
-def _sessions(sessions: list[Any]) -> Table | Text:
-    if not sessions:
-        return Text("no sessions", style="dim")
-    shown = table("session", "state", "browser", "name", "client", "age")
-    for session in sessions:
-        browser = (
-            session["actual"] or next(iter(session["requested"]), None) or {"name": "any", "version": ""}
-        )
-        position = "" if session["position"] is None else f" #{session['position']}"
-        shown.add_row(
-            session["id"],
-            Text(f"{session['state']}{position}", style=_COLOURS.get(session["state"], "")),
-            f"{browser['name']} {browser['version']}".strip(),
-            session["name"],
-            session["client"]["host"],
-            span(session["age"]),
-        )
-    return shown
 
 
 def _playwright(playwright: Any) -> list[Table | Text]:
@@ -132,7 +88,7 @@ def _playwright(playwright: Any) -> list[Table | Text]:
             worker["id"][:8],
             worker["browser"],
             worker["version"] or "any",
-            Text(worker["status"], style=_COLOURS.get(worker["status"], "")),
+            Text(worker["status"], style=STATE_COLOURS.get(worker["status"], "")),
             str(worker["active"]),
             str(worker["lifetime"]),
             since(worker["startedAt"]),

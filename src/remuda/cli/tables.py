@@ -10,6 +10,16 @@ from rich.table import Table
 from remuda.base.clock import now, parse_rfc3339
 
 WIDE = 1000
+STATE_COLOURS = {
+    "queued": "yellow",
+    "pending": "cyan",
+    "alive": "green",
+    "available": "green",
+    "draining": "yellow",
+    "hindered": "red",
+    "suspected": "red",
+    "silent": "red",
+}
 
 
 def table(*columns: str) -> Table:
