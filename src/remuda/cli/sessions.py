@@ -104,7 +104,7 @@ def show_session(herd: HerdAddress, typed: str, *, log: int, as_json: bool = Fal
     console.print(shown)
     for entry in session["log"][-log:] if log else ():
         meta = f"  {msgspec.json.encode(entry['meta']).decode()}" if entry["meta"] else ""
-        line = f"{entry['time']}  {entry['component']}  {entry['code']}  {entry['meaning']}{meta}"
+        line = f"{entry['time'][11:23]}  {entry['component']}  {entry['code']}  {entry['meaning']}{meta}"
         console.print(Text(printable(line), style=_LEVELS.get(entry["level"], "dim")), soft_wrap=True)
 
 
