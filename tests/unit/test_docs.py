@@ -32,6 +32,21 @@ def test_every_row_of_the_proofs_names_a_test() -> None:
     assert unproven == []
 
 
+def test_until_there_is_a_release_nobody_is_told_to_install_it() -> None:
+    releases = re.findall(r"^## [\d.]+ \((?!unreleased)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    pages = [
+        *ROOT.glob("*.md"),
+        *ROOT.glob("docs/**/*.md"),
+        *ROOT.glob("src/**/*.py"),
+        *ROOT.glob("deploy/**/*"),
+    ]
+    of_an_index = re.compile(r"pip install( -\S+)* remuda\b|remuda\[\w+\]")
+
+    told = [page.name for page in pages if page.is_file() and of_an_index.search(page.read_text())]
+
+    assert told == [] or releases
+
+
 def defined_in(file: Path) -> set[str]:
     """The names of the functions in a file; none if there is no such file."""
     if not file.exists():

