@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from remuda.cli.pages import render_errors, render_options
+from remuda.cli.pages import render_commands, render_errors, render_options
 from remuda.cli.rooms import ROOMS
 from remuda.keyspace.page import render_page
 from remuda.ops.exporter import all_metrics
@@ -11,6 +11,7 @@ from remuda.ops.exporter import render_page as render_metrics
 
 REFERENCE = Path(__file__).resolve().parent.parent / "docs/reference"
 PAGES: Mapping[str, Callable[[], str]] = {
+    "cli.md": render_commands,
     "config.md": render_options,
     "errors.md": render_errors,
     "keys.md": render_page,

@@ -1,13 +1,25 @@
-"""Reference pages that are generated from declarations: the options and the errors."""
+"""Reference pages that are generated from declarations: the commands, the options and the errors."""
 
 import dataclasses
 from collections.abc import Iterator
 from typing import Any, get_args, get_type_hints
 
+from typer.main import get_command
+
 from remuda.base import errors
 from remuda.base.config import env_names, options_of
 from remuda.base.errors import RemudaError
+from remuda.cli.main import app
 from remuda.cli.rooms import SECTIONS
+
+_COMMANDS = """\
+# Commands
+
+*Generated from their declarations by `make docs`: do not edit.*
+
+What `remuda --help` prints, and `--help` of each command.
+"""
+_WIDTH = 100
 
 _OPTIONS = """\
 # Options
@@ -43,6 +55,20 @@ is `{"value": {"error", "message", "stacktrace"}}`, elsewhere `{"error": {"code"
 | error | HTTP status | WebDriver error | default message |
 |---|---|---|---|
 """
+
+
+def render_commands() -> str:
+    """docs/reference/cli.md."""
+    root = get_command(app)
+    # While a shell completes them, commands take no words and do nothing.
+    context = root.make_context("remuda", [], resilient_parsing=True, terminal_width=_WIDTH)
+    return _COMMANDS + "".join(_helps(context))
+
+
+def _helps(context: Any) -> Iterator[str]:
+    yield f"\n## {context.command_path}\n\n```text\n{context.get_help()}\n```\n"
+    for name, command in getattr(context.command, "commands", {}).items():
+        yield from _helps(command.make_context(name, [], parent=context, resilient_parsing=True))
 
 
 def render_options() -> str:
