@@ -1,6 +1,7 @@
 """A real browser on a page of the herd's."""
 
 import asyncio
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,7 +17,7 @@ from installed import BROWSERS, LIGHTEST
 from waiting import eventually
 
 FLAGS = (
-    *("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
+    *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
 )
 TEXT = "const found = document.querySelector(arguments[0]); return found ? found.innerText : ''"
@@ -138,17 +139,19 @@ class Page:
 
 
 @contextmanager
-def viewing_browser(profile: Path) -> Iterator[webdriver.Chrome]:
-    """A browser of the test's own, with a profile that nobody has used."""
-    installed = BROWSERS.get(LIGHTEST)
+def viewing_browser(profile: Path, *flags: str, display: str = "") -> Iterator[webdriver.Chrome]:
+    """A browser with a profile that nobody has used; with a window if it gets a display."""
+    name = "chrome" if display else LIGHTEST
+    installed = BROWSERS.get(name)
     if installed is None:
         pytest.skip("no Chromium here: run make setup")
-    options = options_for()
+    options = options_for(name)
     options.binary_location = str(installed.binary)
-    for flag in (*FLAGS, f"--user-data-dir={profile}"):
+    for flag in (*FLAGS, *flags, f"--user-data-dir={profile}", *([] if display else ["--headless=new"])):
         options.add_argument(flag)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    browser = webdriver.Chrome(options=options, service=Service(str(installed.driver)))
+    environ = {**os.environ, "DISPLAY": display}
+    browser = webdriver.Chrome(options=options, service=Service(str(installed.driver), env=environ))
     browser.set_script_timeout(DEADLINE)
     try:
         yield browser

@@ -3,6 +3,9 @@
 import shutil
 import socket
 import struct
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import psutil
 import pytest
@@ -39,3 +42,16 @@ def place_of(screen: psutil.Process) -> tuple[str, int]:
     """Where it listens: at one address."""
     (listener,) = listeners_of(screen)
     return listener.laddr.ip, listener.laddr.port
+
+
+@contextmanager
+def desktop() -> Iterator[str]:
+    """A display like that of a desktop: every local user may draw on it, by a Unix socket."""
+    command = ["Xvfb", "-displayfd", "1", "-nolisten", "tcp", "-screen", "0", "1280x1024x24"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as server:
+        assert server.stdout is not None
+        try:
+            yield f":{server.stdout.readline().strip()}"
+        finally:
+            # Not killed: only so it removes its socket.
+            server.terminate()

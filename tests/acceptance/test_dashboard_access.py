@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
@@ -16,17 +17,36 @@ from selenium.webdriver.common.keys import Keys
 
 from clients import options_for
 from herds import Herd, new_herd
-from pages import DEADLINE, Page
+from pages import DEADLINE, Page, viewing_browser
 from remuda.accounts.first import FILE
 from remuda.fleet.relay.head import LOGIN_COOKIE
 from remuda.fleet.uses import Uses
 from remuda.store import Store
+from screens import desktop, needs_xvfb
 from videos import needs_ffmpeg
 from waiting import eventually
 from web_states import SessionWriter
 
 WRONG = "This token is not valid: it is wrong, or it was revoked."
 OUTSIDE = "Log in to Remuda"
+BY_NAME = "http://herd.example"
+"""Where the herd is for a browser that gets there by plain HTTP and a name. Only to loopback and by TLS do
+browsers say what kind of request they make (Sec-Fetch-*)."""
+# None of these is answered before a dialog that the browser opens for it is closed.
+ASK_EVERYWHERE = """
+    const done = arguments[arguments.length - 1]
+    const fetched = ["/api/whoami", "/api/nowhere", "/json/version", "/session/x", "/storage/x/y/z"].map(
+        async (path) => (await fetch(path)).status)
+    const posted = ["/session", "/graphql"].map(async (path) => (await fetch(path, {
+        method: "POST", body: "{}", headers: {"Content-Type": "application/json"},
+    })).status)
+    const shown = ["/storage/x/y/a.png", "/api/openapi.json"].map((src) => new Promise((gone) =>
+        Object.assign(new Image(), {src, onerror: () => gone(401)})))
+    const watched = new Promise((gone) => new EventSource("/api/live").onerror = () => gone(401))
+    const talked = new Promise((gone) =>
+        new WebSocket("ws://" + location.host + "/session").onerror = () => gone(401))
+    Promise.all([...fetched, ...posted, ...shown, watched, talked]).then(done)
+"""
 OPEN_ACCOUNTS = "for (const each of document.querySelectorAll('.account')) each.open = true"
 
 pytestmark = pytest.mark.xdist_group("dashboard access")
@@ -35,7 +55,7 @@ pytestmark = pytest.mark.xdist_group("dashboard access")
 @pytest.fixture(scope="module")
 def herd() -> Iterator[Herd]:
     """A herd that asks for tokens, with an account that has limits."""
-    with new_herd("--auth", "on", "--slots", "1") as herd:
+    with new_herd("--auth", "on", "--slots", "1", environ={"REMUDA_ALLOW_ORIGINS": BY_NAME}) as herd:
         ask(herd, "PATCH", "/api/accounts/web-team", {"sessions": 10, "rate": 60})
         yield herd
 
@@ -89,6 +109,29 @@ async def test_a_wrong_token_is_refused_and_a_right_one_leads_to_the_page_that_w
     [cookie] = await page.cookies()
     assert (cookie["name"], cookie["httpOnly"], cookie["sameSite"]) == (LOGIN_COOKIE, True, "Strict")
     assert await page.run("return document.cookie") == ""
+
+
+@pytest.fixture
+def window(herd: Herd, tmp_path: Path) -> Iterator[Page]:
+    """A page in a browser with a window: only such a browser opens dialogs of its own."""
+    resolving = f"--host-resolver-rules=MAP herd.example {herd.url.removeprefix('http://')}"
+    with desktop() as display, viewing_browser(tmp_path, resolving, display=display) as browser:
+        yield Page(browser)
+
+
+@needs_xvfb
+async def test_a_browser_never_opens_a_dialog_of_its_own_to_ask_for_a_token(herd: Herd, window: Page) -> None:
+    for url in (herd.url, BY_NAME):
+        await window.open(url)
+        await log_in(window, "rmd_" + "x" * 43)
+        await window.sees(WRONG, at="#problem")
+        assert set(await window.wait_for(ASK_EVERYWHERE)) == {401}
+
+        await log_in(window, new_token(herd, "passing"))
+        await window.sees("live", at=".connection")
+        assert ask(herd, "DELETE", "/api/tokens/web-team/passing")[0] == 200
+
+        await window.sees("Your login has ended.", at=".notice")
 
 
 async def test_an_account_sees_its_own_sessions_and_its_limit(herd: Herd, store: Store, page: Page) -> None:

@@ -4,7 +4,6 @@ import asyncio
 import http.client
 import socket
 import stat
-import subprocess
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from functools import partial
@@ -29,7 +28,7 @@ from remuda.fleet.permits.chromium import LIBRARIES, PROGRAMS
 from remuda.fleet.relay import Address
 from remuda.fleet.websocket import WebSocket
 from remuda.playwright.checkup import check_up
-from screens import cookie_in, lets_in, needs_xvfb, place_of
+from screens import cookie_in, desktop, lets_in, needs_xvfb, place_of
 from videos import needs_ffmpeg, probe
 from waiting import eventually
 from workers import Holder, browser_process, driver_process, holder, node_client, processes_of
@@ -136,13 +135,8 @@ async def test_a_browser_with_a_window_has_a_screen_of_its_own_and_not_the_opera
 
 @pytest.fixture
 def operators_display() -> Iterator[str]:
-    """A display like that of a desktop: every local user may draw on it, by a Unix socket."""
-    command = ["Xvfb", "-displayfd", "1", "-nolisten", "tcp", "-screen", "0", "800x600x24"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as server:
-        assert server.stdout is not None
-        yield f":{server.stdout.readline().strip()}"
-        # Not killed: only so it removes its socket.
-        server.terminate()
+    with desktop() as display:
+        yield display
 
 
 @in_session

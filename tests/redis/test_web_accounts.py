@@ -265,10 +265,20 @@ async def test_a_login_with_a_wrong_token_is_refused(store: Store) -> None:
                 answer = await response.json()
 
             assert (response.status, answer["error"]["code"]) == (401, "unauthorized")
-            assert "WWW-Authenticate" in response.headers
+            assert response.headers["WWW-Authenticate"].startswith("Basic ")
             assert "Set-Cookie" not in response.headers
         assert await audited(client) == []
         assert await store.hgetall(METRICS_ACCESS()) == {"login": "3"}
+
+
+async def test_a_login_with_a_wrong_token_opens_no_dialog_of_the_browser(store: Store) -> None:
+    of_browser = {"User-Agent": "Mozilla/5.0 (X11; Linux x86_64)"}
+    async with (
+        visiting(store) as client,
+        client.post("/api/login", json={"token": new_token()}, headers=of_browser) as response,
+    ):
+        assert response.status == 401
+        assert response.headers["WWW-Authenticate"] == 'Bearer realm="remuda"'
 
 
 async def test_who_guesses_at_the_login_is_slowed_down(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -117,11 +117,11 @@ class Unauthorized(Refused):
 
     status = 401
     webdriver = "unknown error"
+    challenge: ClassVar[str] = 'Bearer realm="remuda"'
+    """How to show a token, for all clients; `fleet/challenge.py` knows which are offered more."""
 
     def headers(self) -> dict[str, str]:
-        # RFC 9110 11.6.1: a 401 says how to show who one is. Java's HttpClient, and so Selenium's, reads no
-        # challenge but the first, and answers to Basic only.
-        return {**super().headers(), "WWW-Authenticate": 'Basic realm="remuda", Bearer realm="remuda"'}
+        return {**super().headers(), "WWW-Authenticate": self.challenge}
 
 
 class Forbidden(Refused):

@@ -12,12 +12,12 @@ from remuda.base.errors import (
     UpstreamLost,
     UpstreamUnavailable,
 )
+from remuda.fleet.challenge import challenge_for
 from remuda.fleet.relay import Answer, Request
 from remuda.gateway.destinations import ends_session, is_session_root
 from remuda.grid.failures import for_who_wanted_a_session
 from remuda.grid.wire import answer_value, is_webdriver
 
-BEARER = 'Bearer realm="remuda"'
 MANAGER_LOST = "The process that was creating this session has ended. Ask for the session again."
 SHORT_TROUBLES = (Draining, UpstreamUnavailable)
 
@@ -38,12 +38,6 @@ def render_error(request: Request | None, error: RemudaError) -> Answer:
     # RFC 9110 15.5.6: a 405 says what is allowed.
     if isinstance(error, UnknownMethod) and request and is_session_root(request.target.partition("?")[0]):
         headers["Allow"] = "POST"
-    if isinstance(error, Unauthorized) and request is not None and _is_from_browser(request):
-        # Offered Basic, a browser would open a dialog of its own.
-        headers["WWW-Authenticate"] = BEARER
+    if isinstance(error, Unauthorized) and request is not None:
+        headers["WWW-Authenticate"] = challenge_for(request.header)
     return Answer(error.status, body, headers=tuple(headers.items()))
-
-
-def _is_from_browser(request: Request) -> bool:
-    is_page = "text/html" in (request.header("accept") or "")
-    return is_page or request.header("sec-fetch-mode") is not None

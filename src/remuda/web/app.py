@@ -28,6 +28,7 @@ from remuda.base.errors import (
     UnknownMethod,
     UpgradeRequired,
 )
+from remuda.fleet.challenge import challenge_for
 from remuda.fleet.http_server import Talk, websocket_endpoint
 from remuda.fleet.origin import Origin
 from remuda.fleet.room import WaitForRefusal
@@ -248,6 +249,8 @@ def _answer_error(
         face = RemudaError.webdriver_face if is_for_webdriver else RemudaError.api_face
     answer = json_response(face(error), status=error.status)
     answer.headers.update(error.headers())
+    if isinstance(error, Unauthorized):
+        answer.headers["WWW-Authenticate"] = challenge_for(request.headers.get)
     return answer
 
 

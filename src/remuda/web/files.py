@@ -75,9 +75,8 @@ def answer_login() -> Response:
     file = dashboard_files().find("login.html")
     headers = {
         **file.headers,
+        **Unauthorized().headers(),
         "Cache-Control": "no-store",
-        # Not Basic, as programs are told: a browser would ask for a name and a password before it shows this.
-        "WWW-Authenticate": 'Bearer realm="remuda"',
     }
     del headers["ETag"]
     return Response(file.body, Unauthorized.status, headers)
