@@ -148,13 +148,18 @@ def new_api(store: Store, *rooms: Room) -> Api:
     return Api(Surroundings(store, make_config(), (*ROOMS, *rooms)))
 
 
-def all_routes() -> Sequence[Route]:
-    """Every route of the api role."""
+def all_groups() -> Sequence[tuple[Room, Sequence[Route]]]:
+    """Every route of the api role, by room."""
 
-    async def declare() -> Sequence[Route]:
-        return new_api(Store("redis://127.0.0.1:1")).routes
+    async def declare() -> Sequence[tuple[Room, Sequence[Route]]]:
+        return new_api(Store("redis://127.0.0.1:1")).groups
 
     return asyncio.run(declare())
+
+
+def all_routes() -> Sequence[Route]:
+    """Every route of the api role."""
+    return [route for _, routes in all_groups() for route in routes]
 
 
 @asynccontextmanager

@@ -305,6 +305,7 @@ class AccountsApi:
                 self.create_token,
                 CreatedToken,
                 body=NewToken,
+                example={"name": "ci", "account": "web-team", "scopes": ["use"], "expires": "90d"},
             ),
             Route(
                 "DELETE",
@@ -328,6 +329,7 @@ class AccountsApi:
                 self.change_account,
                 AccountView,
                 body=LimitsChange,
+                example={"sessions": 10, "rate": 60},
             ),
             Route(
                 "DELETE",
@@ -352,6 +354,7 @@ class AccountsApi:
                 self.log_in,
                 WhoAmI,
                 body=LoginRequest,
+                example={"token": "rmd_Zt0c3..."},
                 scope=None,
             ),
             Route(

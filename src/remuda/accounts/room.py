@@ -91,6 +91,7 @@ ROOM = Room(
     name="accounts",
     config=[AccountsConfig],
     routes=_routes,
+    about="Who may use the herd, and how much of it: tokens, limits, logins, the audit log",
     overview=_overview,
     sweeps=_sweeps,
     refusals=_refusals,

@@ -156,6 +156,7 @@ ROOM = Room(
     ],
     demand=_demand,
     routes=_routes,
+    about="Sites to WARC: jobs, and the pipelines that run them",
     sweeps=_sweeps,
     owners=_owners,
     services=[ARCHIVE],

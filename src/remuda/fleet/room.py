@@ -174,6 +174,8 @@ class Room:
     """What of it `remuda up` starts only when it is wanted. May block."""
     routes: Callable[[Surroundings], Sequence["Route"]] = lambda _: ()
     """What it serves over HTTP, below the front door."""
+    about: str = ""
+    """What these are for, in a line: the API's description has them under the name of the room and this."""
     overview: Callable[[Surroundings], OverviewPart[Any]] | None = None
     check_readiness: Callable[[Surroundings], Awaitable[str]] | None = None
     """Says in a sentence what it can do for a client; raises Unavailable with what is missing."""

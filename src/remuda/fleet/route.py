@@ -38,15 +38,24 @@ class Route:
     path: str
     summary: str
     handler: Handler
-    answer: type[Struct] | str
-    """What it answers with or a WebSocket sends: a Struct, or the media type where that is not JSON."""
+    answer: Any
+    """What it answers with or a WebSocket sends: a Struct, a list of one, or the media type where that is not
+    JSON."""
     query: type[Struct] | None = None
     body: type[Struct] | None = None
     """The JSON that it takes. Anything else is answered with a 400 that names the field."""
     max_body: int = MAX_BODY
     """Bytes that a body may have."""
+    read_by_handler: Any = None
+    """The type of a body that the handler reads by itself: it is only described."""
+    example: Any = None
+    """A body that it takes, in plain JSON."""
+    status: int = 200
+    """Of the answer."""
     error_face: Callable[[RemudaError], object] | None = None
     """The JSON of an error, where the clients of this path expect a form of their own."""
+    error_answer: type[Struct] | None = None
+    """The type of that JSON."""
     scope: Scope | frozenset[Scope] | None = Scope.ADMIN
     """What a client's token must be good for, one of these if there are several; None: no token is needed. A
     route that declares nothing is for operators only."""

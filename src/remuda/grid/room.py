@@ -168,6 +168,7 @@ ROOM = Room(
         ),
     ],
     routes=_routes,
+    about="Browsers by WebDriver: sessions, orchestrators, and the paths of Selenium Grid and Selenoid",
     overview=_overview,
     check_readiness=_check_readiness,
     sweeps=_sweeps,

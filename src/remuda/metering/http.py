@@ -20,7 +20,16 @@ from remuda.fleet.origin import Origin, Scope
 from remuda.fleet.route import Route, origin_of, read_raw_body
 from remuda.fleet.services import Service
 from remuda.keyspace.metering import OWNERS, POISON
-from remuda.metering.listing import Listing, ListingProblem, answer, read_listing
+from remuda.metering.listing import (
+    PROBLEMS,
+    ListedUsage,
+    Listing,
+    ListingFailure,
+    ListingProblem,
+    ListingRequest,
+    answer,
+    read_listing,
+)
 from remuda.metering.model import Level, is_resource
 from remuda.metering.owners import Owned, OwnedLevel, Owners, Reassigned, find_foreign
 from remuda.metering.push import Event, Metering
@@ -47,6 +56,10 @@ class NewEvent(Struct):
     id: str | None = None
     service: str = "s3"
     timestamp: int | None = None
+
+
+class Healthy(Struct):
+    """An empty object."""
 
 
 class EventsCounted(Struct):
@@ -107,7 +120,8 @@ class PoisonList(Struct):
     poison: list[Poison]
 
 
-_decode_events = msgspec.json.Decoder(NewEvent | list[NewEvent]).decode
+Events = NewEvent | list[NewEvent]
+_decode_events = msgspec.json.Decoder(Events).decode
 
 
 def read_events(body: bytes) -> list[NewEvent]:
@@ -285,7 +299,7 @@ class MeteringApi:
         except RemudaError:
             problem = ListingProblem("InternalError", "Redis server is not ready")
             return _respond(problem.status, problem.body())
-        return _respond(200, b"{}")
+        return _respond(200, msgspec.json.encode(Healthy()))
 
     # Operators
 
@@ -351,7 +365,6 @@ class MeteringApi:
         return PoisonList(dropped)
 
     def routes(self) -> Sequence[Route]:
-        lists = "Usage in Utapi's wire format: ListMetrics and ListRecentMetrics"
         return [
             Route(
                 "POST",
@@ -359,6 +372,12 @@ class MeteringApi:
                 "Count an event or a list of events; each id counts once",
                 self.push_events,
                 EventsCounted,
+                read_by_handler=Events,
+                example={
+                    "id": "5a1f0c7e",
+                    "action": "putObject",
+                    "params": {"bucket": "photos", "newByteLength": 1024, "oldByteLength": None},
+                },
                 scope=Scope.USAGE,
             ),
             Route(
@@ -371,6 +390,7 @@ class MeteringApi:
                 self.reconcile,
                 CorrectionList,
                 body=Reconcile,
+                example={"level": "buckets", "resource": "photos", "metric": "numberOfObjects"},
             ),
             Route(
                 "GET",
@@ -394,6 +414,7 @@ class MeteringApi:
                 self.assign_owner,
                 Reassigned,
                 body=NewOwner,
+                example={"resource": "photos", "account": "web-team"},
             ),
             Route(
                 "DELETE",
@@ -413,17 +434,51 @@ class MeteringApi:
                 self.drop_poison,
                 PoisonList,
             ),
+            *(self._listing(f"/{level}", level) for level in Level),
+            self._listing("/", Level.SERVICE),
             *(
-                Route(method, f"/{level}", lists, self.list_metrics, JSON, scope=None)
+                Route(
+                    method,
+                    f"/{level}",
+                    f"Refused: usage is listed by POST /{level}",
+                    self.list_metrics,
+                    ListingFailure,
+                    status=PROBLEMS["AccessForbidden" if method == "GET" else "NotImplemented"][0],
+                    error_answer=ListingFailure,
+                    scope=None,
+                )
                 for level in Level
-                for method in ("POST", "GET", "PUT", "PATCH", "DELETE")
+                for method in ("GET", "PUT", "PATCH", "DELETE")
             ),
-            Route("POST", "/", lists, self.list_metrics, JSON, scope=None),
             *(
-                Route(method, "/_/healthcheck", "Utapi's health check", self.check_health, JSON, scope=None)
+                Route(
+                    method,
+                    "/_/healthcheck",
+                    "Utapi's health check",
+                    self.check_health,
+                    Healthy,
+                    error_answer=ListingFailure,
+                    scope=None,
+                )
                 for method in ("GET", "POST")
             ),
         ]
+
+    def _listing(self, path: str, level: Level) -> Route:
+        return Route(
+            "POST",
+            path,
+            "Usage in Utapi's wire format: ListMetrics and ListRecentMetrics",
+            self.list_metrics,
+            list[ListedUsage],
+            read_by_handler=ListingRequest,
+            example={
+                "Action": "ListRecentMetrics",
+                level.value: ["s3" if level is Level.SERVICE else "photos"],
+            },
+            error_answer=ListingFailure,
+            scope=None,
+        )
 
 
 def _respond(status: int, body: bytes) -> Response:

@@ -1,10 +1,10 @@
 """ListMetrics and ListRecentMetrics in Utapi's wire format: what is valid, and what is answered. Pure."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import msgspec
-from msgspec import Struct
+from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 from remuda.fleet.services import Service
 from remuda.metering.model import Level, Precision
@@ -64,7 +64,43 @@ class ListingProblem(Exception):
         super().__init__(code)
 
     def body(self) -> bytes:
-        return msgspec.json.encode({"code": self.code, "message": self.message})
+        return msgspec.json.encode(ListingFailure(self.code, self.message))
+
+
+class ListingFailure(Struct):
+    """One of Utapi's codes, and its message."""
+
+    code: str
+    message: str
+
+
+class ListingRequest(Struct, rename="camel"):
+    """The names of resources, in the field of the level that the path names, and the time in milliseconds:
+    its end may be left out, and ListRecentMetrics takes none."""
+
+    action: Literal["ListMetrics", "ListRecentMetrics"] | UnsetType = field(default=UNSET, name="Action")
+    time_range: Annotated[list[int], Meta(min_length=1, max_length=2)] | UnsetType = UNSET
+    buckets: list[str] | UnsetType = UNSET
+    accounts: list[str] | UnsetType = UNSET
+    users: list[str] | UnsetType = UNSET
+    service: list[str] | UnsetType = UNSET
+    location: list[str] | UnsetType = UNSET
+
+
+class ListedUsage(Struct, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """What was used of a resource. What is stored is told for the begin and the end of the time."""
+
+    time_range: tuple[int, int]
+    storage_utilized: tuple[int, int]
+    incoming_bytes: int
+    outgoing_bytes: int
+    number_of_objects: tuple[int, int]
+    operations: dict[str, int]
+    bucket_name: str | UnsetType = UNSET
+    account_id: str | UnsetType = UNSET
+    user_id: str | UnsetType = UNSET
+    service_name: str | UnsetType = UNSET
+    location: str | UnsetType = UNSET
 
 
 class Listing(Struct, frozen=True):

@@ -228,5 +228,8 @@ class QuotasApi:
                 self.change_quotas,
                 QuotaList,
                 body=QuotasChange,
+                example={
+                    "quotas": {"grid.browserSeconds": {"hard": 360000, "soft": 300000, "period": "month"}}
+                },
             ),
         ]

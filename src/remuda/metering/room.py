@@ -221,6 +221,7 @@ ROOM = Room(
     config=[MeteringConfig, HerdMeteringConfig],
     roles=[RoleKind(name="metering", make=_metering)],
     routes=_routes,
+    about="What was used, by whom and when; quotas; Utapi's listings",
     metrics=_metrics,
     questions=_questions,
     services=[S3],

@@ -98,5 +98,6 @@ ROOM = Room(
     config=[OpsConfig],
     roles=[RoleKind(name="gc", make=_gc)],
     routes=_routes,
+    about="What operators watch",
     metrics=lambda: METRICS,
 )

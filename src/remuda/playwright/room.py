@@ -195,6 +195,7 @@ ROOM = Room(
     ],
     demand=_demand,
     routes=_routes,
+    about="Browsers by Playwright: workers, connections, and clients that wait",
     overview=_overview,
     sweeps=_sweeps,
     end_uses=_end_uses,

@@ -19,8 +19,9 @@ from remuda.fleet.route import ANY_TOKEN, EVENT_STREAM, Route, json_response, or
 from remuda.fleet.secret import HerdSecret
 from remuda.web.app import Ends, build_app
 from remuda.web.files import dashboard_files
-from remuda.web.openapi import Schema, describe
+from remuda.web.openapi import OpenApi, Schema, describe
 from remuda.web.overview import Overview, RoleView, read_roles
+from remuda.web.room import ROOM
 
 # Probes are impatient: Kubernetes gives up after a second unless told otherwise.
 PATIENCE = 1.0
@@ -51,7 +52,8 @@ class Api(Role):
         self._overview = Overview(on)
         self.live = LiveStreams("overview", self._overview.read, self._overview.without_time)
         self._files = dashboard_files()
-        self.routes = [*self._own_routes(), *(route for room in on.rooms for route in room.routes(on))]
+        self.groups = [(ROOM, self._own_routes()), *((room, room.routes(on)) for room in on.rooms)]
+        self.routes = [route for _, routes in self.groups for route in routes]
         self._secret = HerdSecret(on.store)
         self._closing = asyncio.Event()
         refusals = [room.refusals(on) for room in on.rooms if room.refusals is not None]
@@ -105,7 +107,7 @@ class Api(Role):
     @cached_property
     def _openapi(self) -> Schema:
         # Made when it is asked for: that takes longer than all else that this role does to start.
-        return describe(self.routes)
+        return describe(self.groups)
 
     async def get_docs(self, request: Request) -> Response:
         return self._files.answer("docs.html", request)
@@ -140,7 +142,7 @@ class Api(Role):
                 "/api/openapi.json",
                 "This description",
                 self.get_openapi,
-                "application/json",
+                OpenApi,
                 scope=ANY_TOKEN,
             ),
             Route("GET", "/api/docs", "This description, for people", self.get_docs, HTML, scope=ANY_TOKEN),

@@ -1,13 +1,15 @@
 """The OpenAPI 3.1 document, made from the table of routes. Pure."""
 
 import re
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, get_args
 
 import msgspec
 from msgspec import Struct
 
 from remuda import __version__
+from remuda.base.errors import InvalidArgument, Lost, RemudaError, ScopeMissing, Unauthorized
+from remuda.fleet.room import Room
 from remuda.fleet.route import ANY_TOKEN, WEBSOCKET, Route
 from remuda.grid.wire import HUB, is_webdriver
 from remuda.web.app import ProblemAnswer, WebdriverAnswer
@@ -32,23 +34,66 @@ _SECURITY: dict[str, Schema] = {
 }
 
 
-def describe(routes: Sequence[Route]) -> Schema:
-    """The document that describes these routes."""
-    structs: list[type[Struct]] = [ProblemAnswer, WebdriverAnswer]
-    structs += [route.answer for route in routes if not isinstance(route.answer, str)]
-    structs += [route.body for route in routes if route.body is not None]
-    _, components = msgspec.json.schema_components(structs, ref_template="#/components/schemas/{name}")
+class OpenApi(Struct):
+    """An OpenAPI 3.1 document."""
+
+    openapi: str
+    info: dict[str, str]
+    tags: list[dict[str, str]]
+    paths: dict[str, dict[str, Any]]
+    components: dict[str, Any]
+
+
+def describe(groups: Iterable[tuple[Room, Sequence[Route]]]) -> Schema:
+    """The document that describes the routes of these rooms."""
+    described = [(room, routes) for room, routes in groups if routes]
+    schemas = _Schemas([route for _, routes in described for route in routes])
     paths: dict[str, Schema] = {}
-    for route in routes:
-        # OpenAPI has no WebSockets, but they begin as a GET.
-        method = "get" if route.method == WEBSOCKET else route.method.lower()
-        paths.setdefault(public_path(route), {})[method] = _operation(route)
+    for room, routes in described:
+        for route in routes:
+            # OpenAPI has no WebSockets, but they begin as a GET.
+            method = "get" if route.method == WEBSOCKET else route.method.lower()
+            operation = _operation(route, schemas)
+            paths.setdefault(public_path(route), {})[method] = {"tags": [room.name], **operation}
     return {
         "openapi": "3.1.0",
         "info": {"title": "Remuda", "version": __version__, "description": _DESCRIPTION},
+        "tags": [{"name": room.name, "description": room.about} for room, _ in described],
         "paths": paths,
-        "components": {"schemas": components, "securitySchemes": _SECURITY},
+        "components": {"schemas": schemas.components, "securitySchemes": _SECURITY},
     }
+
+
+class _Schemas:
+    """The schemas of all that these routes take and answer."""
+
+    def __init__(self, routes: Sequence[Route]) -> None:
+        queries = {route.query for route in routes if route.query is not None}
+        types: set[Any] = {ProblemAnswer, WebdriverAnswer, *queries}
+        for route in routes:
+            named = (route.answer, route.body, route.read_by_handler, route.error_answer)
+            types.update(each for each in named if each is not None and not isinstance(each, str))
+        found, components = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
+        self._of = dict(zip(types, found, strict=True))
+        # A query is no schema of its own: its fields are parameters.
+        self._queries = {
+            query: components.pop(self._of[query]["$ref"].rpartition("/")[2]) for query in queries
+        }
+        self.components = dict(sorted(components.items()))
+
+    def content(self, kind: Any, example: Any = None) -> Schema:
+        """The content of a body of this type."""
+        if isinstance(kind, str):
+            return {kind: {}}
+        return {"application/json": {"schema": self._of[kind], **_given("example", example)}}
+
+    def parameters(self, query: Any) -> list[Schema]:
+        """The parameters of this query."""
+        schema = self._queries[query]
+        return [
+            {"name": name, "in": "query", "required": name in schema["required"], "schema": field}
+            for name, field in schema["properties"].items()
+        ]
 
 
 def public_path(route: Route) -> str:
@@ -56,34 +101,58 @@ def public_path(route: Route) -> str:
     return _PARAMETER.sub(r"{\1}", route.path)
 
 
-def _operation(route: Route) -> Schema:
-    problem = WebdriverAnswer if is_webdriver(route.path) else ProblemAnswer
-    status = "101" if route.method == WEBSOCKET else "200"
-    body = {} if route.body is None else {"requestBody": {"required": True, "content": _content(route.body)}}
+def _operation(route: Route, schemas: _Schemas) -> Schema:
+    status = "101" if route.method == WEBSOCKET else str(route.status)
+    body = route.body or route.read_by_handler
     parameters: list[Schema] = [
         {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
         for name in _PARAMETER.findall(route.path)
     ]
     if route.query is not None:
-        _, components = msgspec.json.schema_components([route.query])
-        query = components[route.query.__name__]
-        parameters += [
-            {"name": name, "in": "query", "required": name in query["required"], "schema": schema}
-            for name, schema in query["properties"].items()
-        ]
+        parameters += schemas.parameters(route.query)
+    responses = {
+        status: {"description": _meaning(route.answer), "content": schemas.content(route.answer)},
+        **_refusals(route, schemas),
+    }
     return {
         "summary": route.summary,
         "operationId": "_".join([route.method.lower(), *re.findall(r"\w+", public_path(route))]),
         "parameters": parameters,
         "security": _security(route),
-        **body,
-        "responses": {
-            status: {
-                "description": _first_line(route.answer),
-                "content": _content(route.answer),
-            },
-            "default": {"description": _first_line(problem), "content": _content(problem)},
+        **(
+            {}
+            if body is None
+            else {"requestBody": {"required": True, "content": schemas.content(body, route.example)}}
+        ),
+        "responses": responses,
+    }
+
+
+def _refusals(route: Route, schemas: _Schemas) -> Schema:
+    """How a request is refused for what the route declares, and the form of all other errors."""
+    is_for_webdriver = is_webdriver(route.path)
+    problem = route.error_answer or (WebdriverAnswer if is_for_webdriver else ProblemAnswer)
+    face = route.error_face
+    if route.error_answer is None:
+        face = face or (RemudaError.webdriver_face if is_for_webdriver else RemudaError.api_face)
+    errors: list[type[RemudaError]] = []
+    if route.query or route.body or route.read_by_handler:
+        errors.append(InvalidArgument)
+    if route.scope is not None:
+        errors.append(Unauthorized)
+        if route.scope != ANY_TOKEN:
+            errors.append(ScopeMissing)
+    if _PARAMETER.search(route.path):
+        errors.append(Lost)
+    return {
+        **{
+            str(error.status): {
+                "description": error().message,
+                "content": schemas.content(problem, face and face(error())),
+            }
+            for error in errors
         },
+        "default": {"description": _meaning(problem), "content": schemas.content(problem)},
     }
 
 
@@ -96,13 +165,12 @@ def _security(route: Route) -> list[Schema]:
     return [{scheme: roles} for scheme in _SECURITY]
 
 
-def _content(answer: type[Struct] | str) -> Schema:
-    if isinstance(answer, str):
-        return {answer: {}}
-    return {"application/json": {"schema": {"$ref": f"#/components/schemas/{answer.__name__}"}}}
+def _given(name: str, value: Any) -> Schema:
+    return {} if value is None else {name: value}
 
 
-def _first_line(answer: type[Struct] | str) -> str:
+def _meaning(answer: Any) -> str:
     if isinstance(answer, str):
         return answer
-    return (answer.__doc__ or answer.__name__).strip().splitlines()[0]
+    kind = next(iter(get_args(answer)), answer)
+    return " ".join((kind.__doc__ or kind.__name__).split())

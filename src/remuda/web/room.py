@@ -10,4 +10,8 @@ def _api(on: Surroundings) -> Role:
     return Api(on)
 
 
-ROOM = Room(name="web", roles=[RoleKind(name="api", make=_api)])
+ROOM = Room(
+    name="web",
+    about="The dashboard, the state of the whole herd, and probes",
+    roles=[RoleKind(name="api", make=_api)],
+)

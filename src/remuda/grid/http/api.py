@@ -241,6 +241,7 @@ class SessionApi:
                 self.share_artifact,
                 Share,
                 body=ShareRequest,
+                example={"expires": "7d"},
                 scope=Scope.USE,
             ),
             Route(

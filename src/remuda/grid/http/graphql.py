@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from msgspec import Struct, field
+from msgspec import UNSET, Struct, UnsetType, field
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -23,7 +23,6 @@ from remuda.store import Store
 if TYPE_CHECKING:
     from remuda.grid.http.graphql_engine import GraphqlAnswer
 
-JSON = "application/json"
 DEADLINE = 20.0
 
 
@@ -33,6 +32,28 @@ class GraphqlQuery(Struct):
     query: str
     variables: str = "{}"
     operation_name: str | None = field(default=None, name="operationName")
+
+
+class GraphqlProblem(Struct):
+    """What is wrong with a query; `extensions` has a code for programs."""
+
+    message: str
+    locations: list[dict[str, int]] | UnsetType = UNSET
+    path: list[str | int] | UnsetType = UNSET
+    extensions: dict[str, Any] | UnsetType = UNSET
+
+
+class GraphqlResult(Struct):
+    """What the query asks for, or what is wrong with it."""
+
+    data: dict[str, Any] | UnsetType | None = UNSET
+    errors: list[GraphqlProblem] | UnsetType = UNSET
+
+
+class GraphqlRefusal(Struct):
+    """Why the query was not answered."""
+
+    errors: list[GraphqlProblem]
 
 
 class GraphqlRequest(Struct):
@@ -81,9 +102,10 @@ class Graphql:
                 "/graphql",
                 "The herd in GraphQL: Selenium Grid's schema and WebGrid's",
                 self.get,
-                JSON,
+                GraphqlResult,
                 query=GraphqlQuery,
                 error_face=_face,
+                error_answer=GraphqlRefusal,
                 scope=Scope.USE,
             ),
             Route(
@@ -91,9 +113,11 @@ class Graphql:
                 "/graphql",
                 "GraphQL with the query in a JSON body",
                 self.post,
-                JSON,
+                GraphqlResult,
                 body=GraphqlRequest,
+                example={"query": "{ grid { sessionCount maxSession } }"},
                 error_face=_face,
+                error_answer=GraphqlRefusal,
                 scope=Scope.USE,
             ),
         ]

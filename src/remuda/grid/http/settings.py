@@ -54,5 +54,6 @@ class SettingsApi:
                 self.change,
                 Timeouts,
                 body=TimeoutsChange,
+                example={"queue": 120, "nodeStartup": 60},
             ),
         ]
