@@ -252,6 +252,30 @@ async def test_axe_finds_nothing_wrong_with_any_view(store: Store, page: Page) -
     assert {view: wrong for view, wrong in found.items() if wrong} == {}
 
 
+async def test_the_page_of_the_api_has_a_group_for_each_room_with_routes(store: Store, page: Page) -> None:
+    api = new_api(store)
+    async with front_of(api, store) as url:
+        await page.open(f"{url}/api/docs#playwright")
+        await page.sees("/api/playwright/queue", at="#playwright")
+
+        groups = await page.run(
+            "return [...document.querySelectorAll('main section')].map((each) => "
+            "[each.id, each.querySelectorAll('details').length])"
+        )
+        assert groups == [[room.name, len(routes)] for room, routes in api.groups if routes]
+        assert await page.run(
+            "return document.querySelector('#playwright').getBoundingClientRect().top < 200"
+        )
+        await page.run("for (const each of document.querySelectorAll('#accounts summary')) each.click()")
+        await page.sees('"account": "web-team"', at="#accounts pre")
+        await page.sees("This token does not have the scope", at="#accounts details")
+        await page.looks(scheme="light", width=390)
+        wide = "const {scrollWidth, clientWidth} = document.documentElement; return scrollWidth > clientWidth"
+        assert not await page.run(wide)
+        await page.looks_usual()
+    await page.open("about:blank")
+
+
 async def test_axe_finds_nothing_wrong_with_a_page_that_has_lost_the_herd(store: Store, page: Page) -> None:
     async with front_of(new_api(store), store) as url:
         await page.open(url)

@@ -9,6 +9,7 @@ function Docs({ api }) {
   const routes = Object.entries(api.paths).flatMap(([path, methods]) =>
     Object.entries(methods).map(([method, operation]) => ({ path, method, operation })),
   );
+  const ofTag = (name) => routes.filter(({ operation }) => operation.tags.includes(name));
   return html`
     <header>
       <h1><a class="brand" href="/"><img src="/static/icon.svg" alt="" width="28" height="28" />Remuda</a></h1>
@@ -17,17 +18,27 @@ function Docs({ api }) {
     </header>
     <main>
       <p class="intro">${api.info.description}</p>
-      <h2 class="hidden">Routes</h2>
-      <div class="group">
-        ${routes.map((each) => html`<${Route} api=${api} ...${each} />`)}
-      </div>
+      <nav class="groups" aria-label="Groups">
+        ${api.tags.map(({ name }) => html`<a href=${`#${name}`}>${name}</a> `)}
+      </nav>
+      ${api.tags.map(
+        ({ name, description }) => html`
+          <section id=${name}>
+            <h2>${name}</h2>
+            <p class="intro quiet">${description}</p>
+            <div class="group">${ofTag(name).map((each) => html`<${Route} api=${api} ...${each} />`)}</div>
+          </section>
+        `,
+      )}
     </main>
   `;
 }
 
 function Route({ api, path, method, operation }) {
-  const socket = operation.responses["101"];
-  const answer = socket ?? operation.responses["200"];
+  const { default: _, ...answers } = operation.responses;
+  const socket = "101" in answers;
+  // In an object numbers are in order, so what is not refused comes first.
+  const [[status, answer], ...refusals] = Object.entries(answers);
   return html`
     <details class="card route">
       <summary>
@@ -49,10 +60,13 @@ function Route({ api, path, method, operation }) {
       html`
         <h3>Body</h3>
         ${Object.values(operation.requestBody.content).map(
-          ({ schema }) => html`<${Fields} api=${api} schema=${schema} depth=${0} />`,
+          ({ schema, example }) => html`
+            <${Fields} api=${api} schema=${schema} depth=${0} />
+            ${example && html`<pre tabindex="0">${JSON.stringify(example, null, 2)}</pre>`}
+          `,
         )}
       `}
-      <h3>${socket ? "Messages" : "Answer"}</h3>
+      <h3>${socket ? "Messages" : `Answer (${status})`}</h3>
       ${Object.entries(answer.content).map(([type, { schema }]) =>
         schema
           ? html`
@@ -61,11 +75,19 @@ function Route({ api, path, method, operation }) {
             `
           : html`<code>${type}</code>`,
       )}
+      ${refusals.length > 0 &&
+      html`
+        <h3>Refusals</h3>
+        <ul class="fields">
+          ${refusals.map(([code, { description }]) => html`<li><code>${code}</code> ${description}</li>`)}
+        </ul>
+      `}
     </details>
   `;
 }
 
-function Fields({ api, schema, depth }) {
+function Fields({ api, schema: given, depth }) {
+  const schema = given.items ?? notNull(given);
   const { properties } = resolve(api, schema);
   if (!properties || depth > DEEPEST) return null;
   return html`
@@ -74,7 +96,7 @@ function Fields({ api, schema, depth }) {
         ([name, field]) => html`
           <li>
             <code>${name}</code> <span class="kind">${kindOf(field)}</span>
-            <${Fields} api=${api} schema=${field.items ?? notNull(field)} depth=${depth + 1} />
+            <${Fields} api=${api} schema=${field} depth=${depth + 1} />
           </li>
         `,
       )}
@@ -108,4 +130,8 @@ function bareKind(schema) {
   return schema.enum ? "" : (schema.type ?? "any");
 }
 
-ask("/api/openapi.json").then((api) => render(html`<${Docs} api=${api} />`, document.getElementById("page")));
+ask("/api/openapi.json").then((api) => {
+  render(html`<${Docs} api=${api} />`, document.getElementById("page"));
+  // The browser has looked for it before it was there.
+  document.getElementById(location.hash.slice(1))?.scrollIntoView();
+});
