@@ -144,6 +144,6 @@ def _state(session: Any) -> Text:
     return Text(f"{session['state']}{position}", style=STATE_COLOURS.get(session["state"], ""))
 
 
-def _browser(session: Any) -> str:
+def _browser(session: Any) -> Text:
     browser = session["actual"] or next(iter(session["requested"]), None) or {"name": "any", "version": ""}
-    return f"{browser['name']} {browser['version']}".strip()
+    return Text(printable(f"{browser['name']} {browser['version']}".strip()))
