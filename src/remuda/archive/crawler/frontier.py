@@ -135,9 +135,9 @@ class Frontier:
     def __init__(self, path: Path, *, patience: float = 5.0) -> None:
         """`patience` is how long to wait for another process that has it: one that was just killed."""
         self._db = sqlite3.connect(path, timeout=patience, isolation_level=None, cached_statements=64)
-        # Not locked exclusively, though that would save 1 % of the time: a backup reads it meanwhile, and in
-        # WAL mode neither waits for the other. The transaction below keeps a second writer out. Between two
-        # of them the lock does that the pipeline has on the directory of the run.
+        # Not locked exclusively, which would save no time: a backup reads it meanwhile, and in WAL mode
+        # neither waits for the other. The transaction below keeps a second writer out. Between two of them
+        # the lock does that the pipeline has on the directory of the run.
         self._db.execute("PRAGMA journal_mode = WAL")
         self._db.execute("PRAGMA synchronous = NORMAL")
         self._db.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
