@@ -24,7 +24,7 @@ from remuda.archive.crawler.model import CrawlCounts, CrawlEnd, EndReason
 from remuda.archive.ending import abort_job
 from remuda.archive.jobs import HERD, Jobs, lease_of
 from remuda.archive.logs import Logs
-from remuda.archive.model import ENDED, Ident, JobSettings, JobState
+from remuda.archive.model import ENDED, Ident, JobSettings, JobState, OrderOptions
 from remuda.archive.pipeline import running
 from remuda.archive.pipeline.role import DISK_FULL, Pipeline
 from remuda.archive.records import Record
@@ -32,6 +32,7 @@ from remuda.archive.settings import IgnoresChange, JobSettingsEditor, SettingsCh
 from remuda.archive.view import JobsView
 from remuda.base import clock
 from remuda.base.config import Config
+from remuda.cli.backup import DATABASE
 from remuda.fleet.role import Life
 from remuda.keyspace import archive
 from remuda.keyspace.key import HashName
@@ -124,6 +125,17 @@ async def test_a_job_becomes_files_and_a_record(store: Store, tmp_path: Path) ->
     assert not (tmp_path / "archive" / ended.run).exists()
     assert await take_census(store) == []
     assert await store.llen(archive.PIPELINES()) == 0
+
+
+async def test_every_database_has_the_name_by_which_a_backup_knows_it(store: Store, tmp_path: Path) -> None:
+    options = OrderOptions(dedupe_jobs=True)
+    async with serving_site(2) as site, working(store, tmp_path):
+        await until_ended(store, await queue_job(store, site.url, settings=FAST, options=options))
+
+    data = [path for path in tmp_path.rglob("*") if path.is_file()]
+    databases = [path for path in data if path.read_bytes().startswith(b"SQLite format 3\0")]
+    assert databases
+    assert {path.suffix for path in databases} == {DATABASE}
 
 
 def with_login(url: str) -> str:

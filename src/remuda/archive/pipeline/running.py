@@ -404,7 +404,7 @@ def order_of(
     """What the crawler is told of a run. `logins` are URLs with users and passwords; those of a file of URLs
     have some, too."""
     options = record.options
-    shared = place.directory / f"payloads-{record.account}"
+    shared = place.directory / f"payloads-{record.account}.sqlite3"
     return CrawlOrder(
         ident=record.ident,
         urls=tuple(map(without_credentials, urls)),
