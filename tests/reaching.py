@@ -345,7 +345,8 @@ class Remote:
     async def _listen(self) -> None:
         async for text in self._socket:
             said = json.loads(text)
-            if answer := self._answers.pop(said.get("id"), None):
+            answer = self._answers.pop(said.get("id"), None)
+            if answer is not None and not answer.done():  # Its caller may have given up.
                 answer.set_result(said.get("result", {}))
 
     async def call(self, method: str, *, session: str = "", **params: Any) -> dict[str, Any]:

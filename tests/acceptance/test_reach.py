@@ -203,6 +203,8 @@ async def walk(user: int | None, beside: Beside) -> AsyncIterator[Walk]:
             redis_url, token = herd.redis_url, ""
         wanted = {"webSocketUrl": True, "timeouts": {"script": 60_000, "pageLoad": 20_000}}
         wanted["proxy"] = {"proxyType": "pac", "proxyAutoconfigUrl": beside.site.pac}
+        # A browser may wait longer for its turn than a session may be idle.
+        wanted["remuda:options"] = {"idleTimeout": 1800}
         sessions = {}
         for name in NAMES:
             # A Firefox that is recorded has a screen.
